@@ -1,0 +1,17 @@
+#include "messages/configure.hpp"
+
+#include "messages/storage_messages.hpp"
+
+#include <caf/actor_system_config.hpp>
+
+namespace kvasir {
+
+void configure(caf::actor_system_config& config) {
+  config.add_message_types<caf::id_block::kvasir>();
+  config.add_error_category(caf::atom("kvasir"), [](uint8_t code, caf::atom_value,
+                                                    const caf::message& context) {
+    return to_string(static_cast<errc>(code)) + (context.empty() ? "" : to_string(context));
+  });
+}
+
+} // namespace kvasir
