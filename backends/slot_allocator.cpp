@@ -22,7 +22,7 @@ void slot_allocator::extend(uint64_t usable_bytes) {
   if (pages <= usable_pages_)
     return;
   auto added = pages - usable_pages_;
-  if (last_ != no_block && records_[last_].prev_free != used_mark) {
+  if (last_ != no_block && is_free(last_)) {
     unlink_free(last_);
     records_[last_].page_count += added;
   } else {
@@ -76,13 +76,12 @@ void slot_allocator::free(uint32_t handle) {
     (g.after == no_block ? last_ : records_[g.after].before) = keeper;
     drop_record(gone);
   };
-  if (auto after = freed.after; after != no_block && records_[after].prev_free != used_mark) {
+  if (auto after = freed.after; after != no_block && is_free(after)) {
     unlink_free(after);
     absorb_after(handle);
   }
   auto keeper = handle;
-  if (auto before = freed.before;
-      before != no_block && records_[before].prev_free != used_mark) {
+  if (auto before = freed.before; before != no_block && is_free(before)) {
     unlink_free(before);
     keeper = before;
     absorb_after(before);
@@ -97,16 +96,16 @@ slot_allocator::block slot_allocator::at(uint32_t handle) const {
 
 std::optional<uint32_t> slot_allocator::used_before(uint32_t handle) const {
   auto before = records_[checked(handle)].before;
-  if (before == no_block || records_[before].prev_free != used_mark)
-    return std::nullopt;
-  return before;
+  if (before != no_block && is_free(before))
+    before = records_[before].before; // no two free blocks touch
+  return before == no_block ? std::nullopt : std::optional{before};
 }
 
 std::optional<uint32_t> slot_allocator::used_after(uint32_t handle) const {
   auto after = records_[checked(handle)].after;
-  if (after == no_block || records_[after].prev_free != used_mark)
-    return std::nullopt;
-  return after;
+  if (after != no_block && is_free(after))
+    after = records_[after].after;
+  return after == no_block ? std::nullopt : std::optional{after};
 }
 
 uint64_t slot_allocator::rounded_bytes(uint64_t size_bytes) {
@@ -154,7 +153,7 @@ std::optional<slot_allocator::size_class> slot_allocator::first_filled(size_clas
 }
 
 uint32_t slot_allocator::checked(uint32_t handle) const {
-  if (handle >= record_count_ || records_[handle].prev_free != used_mark)
+  if (handle >= record_count_ || is_free(handle))
     CAF_CRITICAL("slot_allocator: a handle that is not allocated");
   return handle;
 }
@@ -210,21 +209,21 @@ bool slot_allocator::valid() const {
   uint64_t free_count = 0;
   uint64_t block_count = 0;
   auto after = no_block;
-  auto after_is_free = false;
+  auto is_free_after = false;
   for (auto i = last_; i != no_block; i = records_[i].before) {
     if (i >= record_count_ || ++block_count > record_count_)
       return false;
     const auto& r = records_[i];
-    auto is_free = r.prev_free != used_mark;
+    auto free_here = is_free(i);
     if (r.prev_free == spare_mark || r.page_count == 0 || r.after != after
-        || uint64_t{r.page} + r.page_count != end || (is_free && after_is_free))
+        || uint64_t{r.page} + r.page_count != end || (free_here && is_free_after))
       return false;
     end = r.page;
     after = i;
-    after_is_free = is_free;
-    free_count += is_free;
-    used_count += !is_free;
-    used_pages += is_free ? 0 : r.page_count;
+    is_free_after = free_here;
+    free_count += free_here;
+    used_count += !free_here;
+    used_pages += free_here ? 0 : r.page_count;
   }
   if (end != 0 || used_pages != used_pages_ || used_count != used_count_)
     return false;

@@ -134,7 +134,7 @@ TEST_CASE("extending joins a free end and keeps used blocks where they are") {
   CHECK(uut.valid());
 }
 
-TEST_CASE("used neighbours are found, free ones and the ends are not") {
+TEST_CASE("the nearest used neighbours are found, also behind a free run") {
   slot_allocator uut{3 * mib};
   uut.extend(3 * mib);
   auto a = uut.allocate(mib);
@@ -147,8 +147,10 @@ TEST_CASE("used neighbours are found, free ones and the ends are not") {
   CHECK_FALSE(uut.used_after(c->handle));
   CHECK(uut.at(b->handle) == *b);
   uut.free(b->handle);
+  CHECK(uut.used_after(a->handle) == c->handle);
+  CHECK(uut.used_before(c->handle) == a->handle);
+  uut.free(c->handle);
   CHECK_FALSE(uut.used_after(a->handle));
-  CHECK_FALSE(uut.used_before(c->handle));
 }
 
 TEST_CASE("a freed block always serves the same size again") {
