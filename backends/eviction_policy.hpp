@@ -16,7 +16,7 @@ namespace kvasir {
 /// gives out, small and dense (a state record lies at each number below the largest seen).
 ///
 ///   absent --insert--> queued --victim--> absent (chosen: the caller evicts it)
-///                      queued --victim, held--> parked --release--> queued
+///                      queued --park, or victim while held--> parked --release--> queued
 ///                      queued, parked --remove--> absent
 ///
 /// Holds are the caller's business: taking or ending one costs the policy nothing. Only when
@@ -59,6 +59,10 @@ public:
   /// on the way.
   /// @returns nothing if no queued object may be evicted.
   virtual std::optional<object_id> victim(const held_predicate& is_held) = 0;
+
+  /// Takes a queued object out of the queue at once, for a caller that knows that it will stay
+  /// held (its first child became resident): `victim` need not walk over it later.
+  virtual void park(object_id id) = 0;
 
   /// The last hold on `id` ended. Does nothing unless it is parked: one look at its record.
   virtual void release(object_id id, reentry where = reentry::recent) = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 
 namespace kvasir {
@@ -36,13 +37,20 @@ private:
     uint32_t time = 0;
   };
 
-  struct table {
-    std::unique_ptr<entry[]> entries;
-    uint32_t entry_count = 0; // a power of two, or 0 = none
-    entry* bucket(uint64_t hash);
+  struct free_deleter {
+    void operator()(entry* entries) const { std::free(entries); }
   };
 
+  struct table {
+    // From calloc: large ones are zero pages that cost nothing before they are written.
+    std::unique_ptr<entry[], free_deleter> entries;
+    uint32_t entry_count = 0; // a power of two, or 0 = none
+  };
+
+  static entry* bucket_of(table& t, uint64_t hash);
+  bool expired(const entry& e) const { return time_ - e.time > window_; }
   bool take(table& t, uint64_t hash);
+  void grow_to(uint32_t entry_count);
 
   table current_;
   table previous_;

@@ -17,6 +17,7 @@ public:
   void touch(object_id id) override;
   void remove(object_id id) override;
   std::optional<object_id> victim(const held_predicate& is_held) override;
+  void park(object_id id) override;
   void release(object_id id, reentry where) override;
   bool is_parked(object_id id) const override;
   uint64_t queued_count() const override { return queue_.count(); }

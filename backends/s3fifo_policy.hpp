@@ -13,6 +13,9 @@ namespace kvasir {
 /// whose hash is in the ghost goes to the main queue at once. A scan passes through the small
 /// queue and leaves the main one alone. A read only raises a 2-bit count: no list is touched.
 ///
+/// One call of `victim` gives at most 1024 objects their second chance, then takes the next
+/// candidate whatever its count: when everything is hot, a choice is not worth a pause.
+///
 /// 10 % is meant of what is queued now, which is the whole cache when something must go; so the
 /// policy needs no capacity and follows a pool that grows.
 ///
@@ -25,6 +28,7 @@ public:
   void touch(object_id id) override;
   void remove(object_id id) override;
   std::optional<object_id> victim(const held_predicate& is_held) override;
+  void park(object_id id) override;
   void release(object_id id, reentry where) override;
   bool is_parked(object_id id) const override;
   uint64_t queued_count() const override { return small_.count() + main_.count(); }
@@ -48,11 +52,11 @@ private:
 
   using queue = object_queue<entry>;
 
+  static constexpr int second_chances_per_call = 1024;
+
   static place place_of(const entry& e) { return static_cast<place>(e.where); }
-  static void set_place(entry& e, place p) { e.where = static_cast<uint8_t>(p); }
+  static void set_place(entry& e, place p) { e.where = static_cast<uint64_t>(p) & 0x3f; }
   entry* find(object_id id);
-  std::optional<object_id> victim_of_small(const held_predicate& is_held);
-  std::optional<object_id> victim_of_main(const held_predicate& is_held);
 
   chunked_array<entry> entries_;
   queue small_{entries_};

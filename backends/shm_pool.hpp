@@ -46,7 +46,7 @@ public:
     uint64_t capacity_bytes = 0; ///< Rounded down to a multiple of 4096; at least 4096.
     sharing mode = sharing::automatic;
     /// Name below /dev/shm, without a slash; empty: `lmcache_l1_pool_kvasir_<uid>_<boot id>`.
-    std::string name;
+    std::string name{};
     uint64_t step_bytes = 64ull << 20; ///< What one `grow` adds; rounded up to 4096.
   };
 

@@ -64,9 +64,9 @@ public:
   /// The block behind `handle`. @pre as for `free`.
   block at(uint32_t handle) const;
 
-  /// The used block that begins or ends where this block ends or begins; nothing if that
-  /// neighbour is free or the range ends there. For an evictor that wants a long run: freeing
-  /// neighbours yields one, freeing blocks all over the pool does not. @pre as for `free`.
+  /// The nearest used block in front of or behind this one (at most one free run lies between);
+  /// nothing at the end of the range. For an evictor that wants a long run: evicting neighbours
+  /// of a victim yields one, evicting blocks all over the pool does not. @pre as for `free`.
   std::optional<uint32_t> used_before(uint32_t handle) const;
   std::optional<uint32_t> used_after(uint32_t handle) const;
 
@@ -112,6 +112,7 @@ private:
   static uint32_t lower_bound(size_class c);
   std::optional<size_class> first_filled(size_class from) const;
   uint32_t checked(uint32_t handle) const;
+  bool is_free(uint32_t handle) const { return records_[handle].prev_free != used_mark; }
   uint32_t new_record();
   void drop_record(uint32_t handle);
   void link_free(uint32_t handle);
