@@ -26,7 +26,6 @@ TEST_SUITE("lm tables") {
     CHECK(lm::to_return_code(tables["return_codes"]["FAIL"]) == lm::return_code::fail);
     CHECK(tables["memory_format"].size() == 9);
     for (const auto& [name, value] : tables["memory_format"].items()) {
-      CAPTURE(name);
       CHECK(lm::format_from_name(name) == value.get<int32_t>());
       CHECK(lm::format_name(value) == name);
       CHECK(lm::is_memory_format(value));
