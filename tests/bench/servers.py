@@ -113,6 +113,8 @@ class Target:
         except ServerError as error:
             process.kill()
             process.wait()
+            if process.stdout:
+                process.stdout.close()
             raise ServerError(f"{self.name}: {error}; see {log_dir / self.name}.log") from error
         return Server(self.name, process, port, time.monotonic() - start)
 
