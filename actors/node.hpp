@@ -64,6 +64,7 @@ public:
   const node_config& config() const { return config_; }
   const storage_manager_actor& manager() const { return manager_; }
   caf::actor_system& system() const { return *system_; }
+  const shm_pool& pool() const { return *pool_; }
 
   /// Readable once a part died without which this process must not go on (an eventfd).
   int failure_fd() const { return failure_fd_; }
