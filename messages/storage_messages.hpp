@@ -117,6 +117,16 @@ struct pool_grown {
   bool complete = false;
 };
 
+/// Does any request wait for room? Then a transfer that makes no progress is ended early.
+struct check_pressure {};
+
+struct pressure {
+  bool requests_wait = false;
+};
+
+/// What the manager sends itself to go on with work that it does in slices.
+struct continue_work {};
+
 struct get_storage_status {};
 
 /// Gauges, then counters since start. Sizes in bytes of pool memory (padding included).
@@ -141,6 +151,7 @@ struct storage_status {
   uint64_t aborted_writes = 0;
   uint64_t rejected_too_large = 0;
   uint64_t rejected_out_of_memory = 0;
+  uint64_t rejected_busy = 0; ///< The queue of waiting requests was full.
   uint64_t corrupt_objects = 0;
   uint64_t unknown_leases = 0; ///< Finish, abort or release of a lease that is not there.
 };
@@ -231,6 +242,21 @@ typename Inspector::result_type inspect(Inspector& f, pool_grown& x) {
 }
 
 template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, check_pressure&) {
+  return f(caf::meta::type_name("check_pressure"));
+}
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, pressure& x) {
+  return f(caf::meta::type_name("pressure"), x.requests_wait);
+}
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, continue_work&) {
+  return f(caf::meta::type_name("continue_work"));
+}
+
+template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, get_storage_status&) {
   return f(caf::meta::type_name("get_storage_status"));
 }
@@ -241,8 +267,8 @@ typename Inspector::result_type inspect(Inspector& f, storage_status& x) {
            x.used_bytes, x.claimed_bytes, x.held_bytes, x.objects, x.write_leases,
            x.read_leases, x.waiting, x.hits, x.misses, x.published, x.replaced,
            x.evicted_objects, x.evicted_bytes, x.removed, x.aborted_writes,
-           x.rejected_too_large, x.rejected_out_of_memory, x.corrupt_objects,
-           x.unknown_leases);
+           x.rejected_too_large, x.rejected_out_of_memory, x.rejected_busy,
+           x.corrupt_objects, x.unknown_leases);
 }
 
 } // namespace kvasir
@@ -269,6 +295,9 @@ CAF_ADD_TYPE_ID(kvasir, (kvasir::remove_object))
 CAF_ADD_TYPE_ID(kvasir, (kvasir::clear_objects))
 CAF_ADD_TYPE_ID(kvasir, (kvasir::check_health))
 CAF_ADD_TYPE_ID(kvasir, (kvasir::pool_grown))
+CAF_ADD_TYPE_ID(kvasir, (kvasir::check_pressure))
+CAF_ADD_TYPE_ID(kvasir, (kvasir::pressure))
+CAF_ADD_TYPE_ID(kvasir, (kvasir::continue_work))
 CAF_ADD_TYPE_ID(kvasir, (kvasir::get_storage_status))
 CAF_ADD_TYPE_ID(kvasir, (kvasir::storage_status))
 

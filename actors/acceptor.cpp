@@ -1,0 +1,73 @@
+#include "actors/acceptor.hpp"
+
+#include "actors/log.hpp"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace kvasir {
+
+namespace {
+
+constexpr int max_accepted_at_once = 64;
+constexpr std::chrono::milliseconds retry_after{100};
+
+socket_handle open_spare() {
+  return socket_handle{open("/dev/null", O_RDONLY | O_CLOEXEC)};
+}
+
+} // namespace
+
+acceptor::acceptor(io_unit& unit, socket_handle listener, accept_handler on_accept,
+                   refuse_handler on_refuse)
+  : unit_(unit),
+    listener_(std::move(listener)),
+    spare_(open_spare()),
+    on_accept_(std::move(on_accept)),
+    on_refuse_(std::move(on_refuse)) {}
+
+void acceptor::open() {
+  unit_.watch(listener_.fd(), EPOLLIN, *this);
+  unit_.schedule(*this);
+}
+
+void acceptor::refuse_one() {
+  spare_ = socket_handle{};
+  socket_handle refused{accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC)};
+  refused = socket_handle{};
+  spare_ = open_spare();
+  on_refuse_();
+}
+
+void acceptor::run() {
+  for (auto i = 0; i < max_accepted_at_once; ++i) {
+    socket_handle accepted{
+      accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
+    if (accepted) {
+      on_accept_(std::move(accepted));
+      continue;
+    }
+    switch (errno) {
+      case EAGAIN:
+        return;
+      case EMFILE:
+      case ENFILE:
+      case ENOBUFS:
+      case ENOMEM:
+        log::write_limited(log::level::error, "cannot accept a connection",
+                           {{"cause", std::generic_category().message(errno)}});
+        refuse_one();
+        unit_.arm(retry_, retry_after);
+        return;
+      default:
+        break; // The newcomer is gone already, or a signal came: take the next.
+    }
+  }
+  unit_.schedule(*this);
+}
+
+} // namespace kvasir

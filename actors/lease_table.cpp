@@ -1,0 +1,64 @@
+#include "actors/lease_table.hpp"
+
+namespace kvasir {
+
+lease_id lease_table::add(const lease& what) {
+  auto index = spare_;
+  if (index != none) {
+    spare_ = records_[index].next;
+  } else {
+    index = static_cast<uint32_t>(records_.size());
+    records_.emplace_back();
+  }
+  auto& added = records_[index];
+  added.what = what;
+  ++added.generation;
+  added.taken = false;
+  added.prev = none;
+  auto& first = first_of_.try_emplace(what.owner, none).first->second;
+  added.next = first;
+  if (first != none)
+    records_[first].prev = index;
+  first = index;
+  ++(what.what == kind::write ? writes_ : reads_);
+  return (lease_id{added.generation} << 32) | index;
+}
+
+lease_table::lease lease_table::remove(uint32_t index) {
+  auto& gone = records_[index];
+  if (gone.next != none)
+    records_[gone.next].prev = gone.prev;
+  if (gone.prev != none)
+    records_[gone.prev].next = gone.next;
+  else
+    first_of_[gone.what.owner] = gone.next;
+  gone.taken = true;
+  gone.next = spare_;
+  spare_ = index;
+  --(gone.what.what == kind::write ? writes_ : reads_);
+  return gone.what;
+}
+
+std::optional<lease_table::lease> lease_table::take(lease_id id, kind what) {
+  auto index = static_cast<uint32_t>(id);
+  if (index >= records_.size())
+    return std::nullopt;
+  auto& found = records_[index];
+  if (found.taken || found.generation != static_cast<uint32_t>(id >> 32)
+      || found.what.what != what)
+    return std::nullopt;
+  return remove(index);
+}
+
+std::optional<lease_table::lease> lease_table::take_any(owner_id owner) {
+  auto i = first_of_.find(owner);
+  if (i == first_of_.end())
+    return std::nullopt;
+  if (i->second == none) {
+    first_of_.erase(i);
+    return std::nullopt;
+  }
+  return remove(i->second);
+}
+
+} // namespace kvasir

@@ -1,0 +1,102 @@
+// kvasir: an actor-model KV-cache runtime.  SPDX-License-Identifier: Apache-2.0
+
+#pragma once
+
+#include "actors/lm_server.hpp"
+#include "actors/node_config.hpp"
+#include "actors/storage_manager.hpp"
+
+#include <caf/actor_system.hpp>
+#include <caf/actor_system_config.hpp>
+#include <caf/expected.hpp>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kvasir {
+
+class pool_keeper;
+class http_server;
+
+/// What the HTTP port and the command line show of a node.
+struct node_status {
+  std::string boot_id; ///< 32 hex digits, random per process.
+  std::chrono::seconds uptime{0};
+  std::string pool_name; ///< Below /dev/shm; empty if private.
+  std::string pool_fallback_reason;
+  uint64_t segment_lost = 0; ///< Times another process unlinked the segment's name.
+  bool growing = false;      ///< The pool is still being faulted in.
+  bool healthy = false;
+  std::string unhealthy_reason;
+  storage_status storage;
+  front_door_status lm;
+  uint64_t io_requests = 0;
+  uint64_t io_inline_resumes = 0;
+  uint64_t io_scheduler_enqueues = 0;
+  uint64_t io_foreign_replies = 0;
+  uint64_t io_eventfd_writes = 0;
+  uint64_t io_timed_out = 0;
+};
+
+/// One kvasird: pool, actor system, storage manager, I/O units and front doors, started in this
+/// order and stopped in the other. An embedding program may hold one, too.
+///
+/// Threading: `start`, `stop` and the destructor from one thread; the others from any.
+class node {
+public:
+  /// Everything is allocated, bound and listening when this returns.
+  /// @returns the node, or the first failure as one line of text.
+  static caf::expected<std::unique_ptr<node>> start(const node_config& config);
+  ~node();
+  node(const node&) = delete;
+  node& operator=(const node&) = delete;
+
+  /// "lm=HOST:PORT mp=off http=HOST:PORT cluster=off", as in the line of readiness.
+  std::string endpoints() const;
+  uint16_t lm_port() const { return lm_port_; }
+  uint16_t http_port() const { return http_port_; }
+
+  /// Asks the actors; waits two seconds at most. What does not answer makes it unhealthy.
+  node_status status() const;
+
+  const node_config& config() const { return config_; }
+  const storage_manager_actor& manager() const { return manager_; }
+  caf::actor_system& system() const { return *system_; }
+
+  /// Readable once a part died without which this process must not go on (an eventfd).
+  int failure_fd() const { return failure_fd_; }
+
+  /// Stops accepting, lets requests under way finish for up to `grace`, then ends everything.
+  void stop(std::chrono::milliseconds grace);
+
+private:
+  explicit node(const node_config& config);
+  caf::error open();
+  caf::error open_pool();
+  caf::error open_lm_door();
+  caf::error open_http_door();
+
+  node_config config_;
+  std::string boot_id_;
+  std::chrono::steady_clock::time_point started_;
+  int failure_fd_ = -1;
+  std::string host_text_; ///< As in an endpoint.
+  uint16_t lm_port_ = 0;
+  uint16_t http_port_ = 0;
+
+  // In the order of their construction; destroyed the other way round.
+  std::unique_ptr<shm_pool> pool_;
+  std::unique_ptr<caf::actor_system_config> system_config_;
+  std::unique_ptr<caf::actor_system> system_;
+  storage_manager_actor manager_;
+  std::vector<std::unique_ptr<io_unit>> units_;
+  lm_server_actor lm_server_;
+  caf::actor supervisor_;
+  std::unique_ptr<pool_keeper> keeper_;
+  std::unique_ptr<http_server> http_;
+  bool stopped_ = false;
+};
+
+} // namespace kvasir

@@ -1,0 +1,34 @@
+// kvasir: an actor-model KV-cache runtime.  SPDX-License-Identifier: Apache-2.0
+
+#pragma once
+
+#include "actors/log.hpp"
+#include "backends/shm_pool.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace kvasir {
+
+/// The effective configuration of a node: checked, complete, the same that `--print-config`
+/// shows. Made in one place (`parse_command_line`); nothing else reads flags, environment or
+/// files.
+struct node_config {
+  std::string host = "127.0.0.1";
+  std::optional<uint16_t> lm_port = 65432;  ///< 0: any free port; nothing: not served.
+  std::optional<uint16_t> http_port = 8080; ///< As above.
+  uint64_t pool_bytes = 1ull << 30;
+  shm_pool::sharing shm = shm_pool::sharing::automatic;
+  std::string shm_name; ///< Empty: a name of our own with uid and boot id.
+  uint64_t max_object_bytes = 0; ///< 0: a quarter of the pool, at most 1 GiB.
+  std::string eviction = "s3fifo";
+  bool checksum = true;
+  unsigned io_threads = 0; ///< 0: one per core, at most 8.
+  uint32_t max_connections = 4096;
+  std::string admin_token_file; ///< Empty: routes that change something need loopback.
+  log::level log_level = log::level::info;
+  log::format log_format = log::format::text;
+};
+
+} // namespace kvasir

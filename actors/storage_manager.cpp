@@ -1,0 +1,317 @@
+#include "actors/storage_manager.hpp"
+
+#include "actors/handover.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvasir {
+
+namespace {
+
+/// Waiting requests that one event may serve, so that no message costs more than its share.
+constexpr size_t max_served_at_once = 64;
+
+} // namespace
+
+storage_manager::storage_manager(caf::actor_config& config, std::unique_ptr<memory_tier> tier,
+                                 storage_manager_options options)
+  : storage_manager_actor::base(config), tier_(std::move(tier)), options_(options) {}
+
+storage_manager::behavior_type storage_manager::make_behavior() {
+  return {
+    [this](reserve_write& request) {
+      handover_scope scope{this};
+      return on_reserve_write(request);
+    },
+    [this](const finish_write& request) {
+      handover_scope scope{this};
+      return on_finish_write(request);
+    },
+    [this](const abort_write& request) {
+      handover_scope scope{this};
+      return on_abort_write(request);
+    },
+    [this](acquire_read& request) {
+      handover_scope scope{this};
+      return on_acquire_read(request);
+    },
+    [this](const release_read& request) {
+      handover_scope scope{this};
+      return on_release_read(request);
+    },
+    [this](const end_owner& request) {
+      handover_scope scope{this};
+      return on_end_owner(request);
+    },
+    [this](const check_exist& request) {
+      handover_scope scope{this};
+      return on_check_exist(request);
+    },
+    [this](const list_objects& request) -> caf::result<object_list> {
+      handover_scope scope{this};
+      return tier_->list(request.cursor);
+    },
+    [this](const remove_object& request) {
+      handover_scope scope{this};
+      return on_remove_object(request);
+    },
+    [this](const clear_objects&) {
+      handover_scope scope{this};
+      return on_clear_objects();
+    },
+    [](const check_health&) -> caf::result<void> { return caf::unit; },
+    [this](const check_pressure&) -> caf::result<pressure> {
+      handover_scope scope{this};
+      return pressure{!waiting_writes_.empty() || !waiting_reads_.empty()};
+    },
+    [this](const get_storage_status&) -> caf::result<storage_status> {
+      handover_scope scope{this};
+      return status();
+    },
+    [this](const pool_grown& request) {
+      handover_scope scope{this};
+      on_pool_grown(request);
+    },
+    [this](const continue_work&) {
+      handover_scope scope{this};
+      on_continue_work();
+    },
+  };
+}
+
+// -- writing ------------------------------------------------------------------------------------
+
+caf::expected<write_lease> storage_manager::try_reserve(const reserve_write& request) {
+  if (claimed_bytes_ + request.size_bytes > options_.max_claimed_bytes)
+    return caf::make_error(errc::busy);
+  // While the pool grows there will be room soon that costs no object its place.
+  auto limit = growing_ ? size_t{0} : memory_tier::slice_objects;
+  auto reserved = tier_->reserve(request.key, request.layout, request.size_bytes, limit);
+  if (!reserved) {
+    if (reserved.error() == errc::busy && !growing_)
+      continue_later();
+    // What is reserved or held now will be given back, or can be evicted once released.
+    auto others = leases_.writes() + leases_.reads() > 0;
+    if (reserved.error() == errc::out_of_memory && others)
+      return caf::make_error(errc::busy);
+    return std::move(reserved.error());
+  }
+  claimed_bytes_ += request.size_bytes;
+  auto id = leases_.add({request.owner, reserved->handle, request.size_bytes,
+                         lease_table::kind::write});
+  return write_lease{id, reserved->where};
+}
+
+caf::result<write_lease> storage_manager::on_reserve_write(reserve_write& request) {
+  if (request.size_bytes > options_.max_object_bytes) {
+    ++counters_.rejected_too_large;
+    return caf::make_error(errc::too_large);
+  }
+  if (waiting_writes_.empty()) { // Nobody overtakes who waits already.
+    auto lease = try_reserve(request);
+    if (lease)
+      return *lease;
+    if (lease.error() != errc::busy) {
+      ++counters_.rejected_out_of_memory;
+      return std::move(lease.error());
+    }
+  }
+  if (waiting_writes_.size() >= options_.max_waiting) {
+    ++counters_.rejected_busy;
+    return caf::make_error(errc::busy);
+  }
+  auto promise = make_response_promise<write_lease>();
+  waiting_writes_.push_back({std::move(request), promise});
+  return promise;
+}
+
+caf::result<void> storage_manager::on_finish_write(const finish_write& request) {
+  auto lease = leases_.take(request.id, lease_table::kind::write);
+  if (!lease) {
+    ++counters_.unknown_leases;
+    return caf::make_error(errc::not_reserved);
+  }
+  claimed_bytes_ -= lease->size_bytes;
+  if (auto error = tier_->publish(lease->object, request.checksum))
+    return error;
+  serve_waiting();
+  return caf::unit;
+}
+
+caf::result<void> storage_manager::on_abort_write(const abort_write& request) {
+  auto lease = leases_.take(request.id, lease_table::kind::write);
+  if (!lease) {
+    ++counters_.unknown_leases;
+    return caf::make_error(errc::not_reserved);
+  }
+  end_lease(*lease);
+  serve_waiting();
+  return caf::unit;
+}
+
+// -- reading ------------------------------------------------------------------------------------
+
+caf::expected<read_lease> storage_manager::try_acquire(const acquire_read& request) {
+  auto extra_bytes = tier_->unheld_bytes(request.key);
+  if (extra_bytes > 0 && tier_->usage().held_bytes + extra_bytes > options_.max_held_bytes)
+    return caf::make_error(errc::busy);
+  auto held = tier_->hold(request.key);
+  if (!held) {
+    ++counters_.misses;
+    return std::move(held.error());
+  }
+  ++counters_.hits;
+  auto id = leases_.add({request.owner, held->handle, held->where.size_bytes,
+                         lease_table::kind::read});
+  return read_lease{id, held->where, held->layout, held->checksum};
+}
+
+caf::result<read_lease> storage_manager::on_acquire_read(acquire_read& request) {
+  auto lease = try_acquire(request);
+  if (lease)
+    return *lease;
+  if (lease.error() != errc::busy)
+    return std::move(lease.error());
+  if (waiting_reads_.size() >= options_.max_waiting) {
+    ++counters_.rejected_busy;
+    return std::move(lease.error());
+  }
+  auto promise = make_response_promise<read_lease>();
+  waiting_reads_.push_back({std::move(request), promise});
+  return promise;
+}
+
+caf::result<void> storage_manager::on_release_read(const release_read& request) {
+  auto lease = leases_.take(request.id, lease_table::kind::read);
+  if (!lease) {
+    ++counters_.unknown_leases;
+    return caf::make_error(errc::not_reserved);
+  }
+  if (request.corrupt) {
+    ++counters_.corrupt_objects;
+    tier_->drop(lease->object);
+  }
+  end_lease(*lease);
+  serve_waiting();
+  return caf::unit;
+}
+
+caf::result<exist_result> storage_manager::on_check_exist(const check_exist& request) {
+  exist_result result;
+  result.found.reserve(request.keys.size());
+  for (auto& key : request.keys)
+    result.found.push_back(tier_->contains(key) ? 1 : 0);
+  return result;
+}
+
+// -- ends ---------------------------------------------------------------------------------------
+
+void storage_manager::end_lease(const lease_table::lease& ended) {
+  if (ended.what == lease_table::kind::read) {
+    tier_->release(ended.object);
+    return;
+  }
+  ++counters_.aborted_writes;
+  claimed_bytes_ -= ended.size_bytes;
+  tier_->abort(ended.object);
+}
+
+caf::result<void> storage_manager::on_end_owner(const end_owner& request) {
+  while (auto lease = leases_.take_any(request.owner))
+    end_lease(*lease);
+  auto drop = [&](auto& queue) {
+    std::erase_if(queue, [&](auto& waiting) {
+      if (waiting.request.owner != request.owner)
+        return false;
+      waiting.promise.deliver(caf::make_error(errc::not_reserved));
+      return true;
+    });
+  };
+  drop(waiting_writes_);
+  drop(waiting_reads_);
+  serve_waiting();
+  return caf::unit;
+}
+
+void storage_manager::serve_waiting() {
+  for (size_t i = 0; i < max_served_at_once && !waiting_reads_.empty(); ++i) {
+    auto& first = waiting_reads_.front();
+    auto lease = try_acquire(first.request);
+    if (!lease && lease.error() == errc::busy)
+      break;
+    if (lease)
+      first.promise.deliver(*lease);
+    else
+      first.promise.deliver(std::move(lease.error()));
+    waiting_reads_.pop_front();
+  }
+  for (size_t i = 0; i < max_served_at_once && !waiting_writes_.empty(); ++i) {
+    auto& first = waiting_writes_.front();
+    auto lease = try_reserve(first.request);
+    if (!lease && lease.error() == errc::busy)
+      break;
+    if (lease) {
+      first.promise.deliver(*lease);
+    } else {
+      ++counters_.rejected_out_of_memory;
+      first.promise.deliver(std::move(lease.error()));
+    }
+    waiting_writes_.pop_front();
+  }
+}
+
+// -- the whole ----------------------------------------------------------------------------------
+
+caf::result<void> storage_manager::on_remove_object(const remove_object& request) {
+  if (!tier_->remove(request.key))
+    return caf::make_error(errc::not_found);
+  serve_waiting();
+  return caf::unit;
+}
+
+caf::result<void> storage_manager::on_clear_objects() {
+  tier_->clear();
+  continue_later();
+  return caf::unit;
+}
+
+void storage_manager::on_pool_grown(const pool_grown& request) {
+  tier_->grow(request.usable_bytes);
+  growing_ = !request.complete;
+  serve_waiting();
+}
+
+void storage_manager::continue_later() {
+  if (!std::exchange(continuing_, true))
+    send(this, continue_work{});
+}
+
+void storage_manager::on_continue_work() {
+  continuing_ = false;
+  if (tier_->sweep())
+    continue_later();
+  serve_waiting();
+}
+
+storage_status storage_manager::status() const {
+  auto usage = tier_->usage();
+  auto result = counters_;
+  result.capacity_bytes = usage.capacity_bytes;
+  result.usable_bytes = usage.usable_bytes;
+  result.used_bytes = usage.used_bytes;
+  result.claimed_bytes = claimed_bytes_;
+  result.held_bytes = usage.held_bytes;
+  result.objects = usage.objects;
+  result.write_leases = leases_.writes();
+  result.read_leases = leases_.reads();
+  result.waiting = waiting_writes_.size() + waiting_reads_.size();
+  result.published = usage.published;
+  result.replaced = usage.replaced;
+  result.evicted_objects = usage.evicted_objects;
+  result.evicted_bytes = usage.evicted_bytes;
+  result.removed = usage.removed;
+  return result;
+}
+
+} // namespace kvasir

@@ -1,0 +1,112 @@
+// kvasir: an actor-model KV-cache runtime.  SPDX-License-Identifier: Apache-2.0
+
+#pragma once
+
+#include "actors/lease_table.hpp"
+#include "backends/memory_tier.hpp"
+#include "messages/storage_messages.hpp"
+
+#include <caf/typed_actor.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+#include <deque>
+#include <memory>
+
+namespace kvasir {
+
+/// Owns the memory tier and serialises all access to it.
+///
+/// Every request is answered exactly once, with the value named here or an error of category
+/// `kvasir`. Handlers never block, never touch payload and cost no more than their request, so
+/// I/O units run them in passing; work over the whole index comes in slices.
+///
+/// A request that finds no room waits in a queue of bounded length for what others give back;
+/// it is the asker's deadline that ends the wait, by `end_owner`.
+using storage_manager_actor = caf::typed_actor<
+  /// Errors: `too_large`, `out_of_memory` if nothing will give way, `busy` if the queue is full,
+  /// `not_reserved` if the owner ended while it waited.
+  caf::replies_to<reserve_write>::with<write_lease>,
+  /// Errors: `not_reserved`: the lease is not there (any more), nothing was published.
+  caf::replies_to<finish_write>::with<void>,
+  /// Errors: `not_reserved`.
+  caf::replies_to<abort_write>::with<void>,
+  /// Errors: `not_found`, and while too much is held: `busy`, `not_reserved` as above.
+  caf::replies_to<acquire_read>::with<read_lease>,
+  /// Errors: `not_reserved`.
+  caf::replies_to<release_read>::with<void>,
+  caf::replies_to<end_owner>::with<void>,
+  caf::replies_to<check_exist>::with<exist_result>,
+  caf::replies_to<list_objects>::with<object_list>,
+  /// Errors: `not_found`.
+  caf::replies_to<remove_object>::with<void>,
+  caf::replies_to<clear_objects>::with<void>,
+  caf::replies_to<check_health>::with<void>,
+  caf::replies_to<check_pressure>::with<pressure>,
+  caf::replies_to<get_storage_status>::with<storage_status>,
+  caf::reacts_to<pool_grown>,
+  caf::reacts_to<continue_work>>;
+
+struct storage_manager_options {
+  /// Larger objects are refused.
+  uint64_t max_object_bytes = 0;
+  /// Reserved but not yet published bytes. Twice the largest object at least, or one frozen
+  /// writer could stop all others.
+  uint64_t max_claimed_bytes = 0;
+  /// Bytes of objects that readers hold, so that stalled readers cannot stop eviction.
+  uint64_t max_held_bytes = 0;
+  size_t max_waiting = 4096;
+};
+
+/// Implements `storage_manager_actor`. Ends on `exit_msg` only; if it dies otherwise the process
+/// must end: sockets still write into slots that a fresh manager would hand out again.
+class storage_manager final : public storage_manager_actor::base {
+public:
+  storage_manager(caf::actor_config& config, std::unique_ptr<memory_tier> tier,
+                  storage_manager_options options);
+
+  behavior_type make_behavior() override;
+
+  const char* name() const override { return "storage_manager"; }
+
+private:
+  struct waiting_write {
+    reserve_write request;
+    caf::typed_response_promise<write_lease> promise;
+  };
+  struct waiting_read {
+    acquire_read request;
+    caf::typed_response_promise<read_lease> promise;
+  };
+
+  caf::result<write_lease> on_reserve_write(reserve_write& request);
+  caf::result<void> on_finish_write(const finish_write& request);
+  caf::result<void> on_abort_write(const abort_write& request);
+  caf::result<read_lease> on_acquire_read(acquire_read& request);
+  caf::result<void> on_release_read(const release_read& request);
+  caf::result<void> on_end_owner(const end_owner& request);
+  caf::result<exist_result> on_check_exist(const check_exist& request);
+  caf::result<void> on_remove_object(const remove_object& request);
+  caf::result<void> on_clear_objects();
+  void on_pool_grown(const pool_grown& request);
+  void on_continue_work();
+  storage_status status() const;
+
+  /// `errc::busy` means: not now, wait.
+  caf::expected<write_lease> try_reserve(const reserve_write& request);
+  caf::expected<read_lease> try_acquire(const acquire_read& request);
+  void end_lease(const lease_table::lease& ended);
+  void serve_waiting();
+  void continue_later();
+
+  std::unique_ptr<memory_tier> tier_;
+  storage_manager_options options_;
+  lease_table leases_;
+  std::deque<waiting_write> waiting_writes_;
+  std::deque<waiting_read> waiting_reads_;
+  uint64_t claimed_bytes_ = 0;
+  bool growing_ = true;
+  bool continuing_ = false; ///< A `continue_work` is on its way.
+  storage_status counters_; ///< Only its counters are used.
+};
+
+} // namespace kvasir

@@ -1,0 +1,118 @@
+// kvasir: an actor-model KV-cache runtime.  SPDX-License-Identifier: Apache-2.0
+
+#pragma once
+
+#include "messages/errc.hpp"
+#include "messages/storage_messages.hpp"
+
+#include <caf/expected.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace kvasir {
+
+/// Names one object of a tier, also while no key leads to it. Never reused for another object.
+using object_handle = uint64_t;
+
+/// A reserved object: its slot may be written until `publish` or `abort`.
+struct reserved_object {
+  object_handle handle = 0;
+  slot where;
+};
+
+/// A complete object; the slot may be read until `release`.
+struct held_object {
+  object_handle handle = 0;
+  slot where;
+  object_layout layout;
+  uint64_t checksum = 0;
+};
+
+/// Gauges in bytes of memory (padding included) and counters since start.
+struct tier_usage {
+  uint64_t capacity_bytes = 0;
+  uint64_t usable_bytes = 0;
+  uint64_t used_bytes = 0;
+  uint64_t held_bytes = 0;
+  uint64_t objects = 0; ///< Readable ones.
+  uint64_t published = 0;
+  uint64_t replaced = 0;
+  uint64_t evicted_objects = 0;
+  uint64_t evicted_bytes = 0;
+  uint64_t removed = 0;
+};
+
+/// Whole objects in memory, each in exactly one state:
+///
+///   absent --reserve--> reserved --publish--> complete --evict, replace, remove--> evicting
+///                       reserved --abort--> absent          evicting --last hold ends--> absent
+///
+/// Only `publish` makes an object readable; `abort` is another function, so that nothing that
+/// was never written can be read. Several reservations of one key may exist; the last one
+/// published wins. An object that is held when it leaves the index keeps its memory until its
+/// last hold ends: no slot is handed out while somebody may still touch it.
+///
+/// Threading: not thread-safe; belongs to exactly one actor.
+/// Blocking: no call waits (disk and remote tiers are asynchronous and another interface).
+/// Cost: O(1) per call, but for `reserve`, which may evict up to its limit, `sweep` and `list`,
+/// which do a slice of `slice_objects`, and `audit`.
+class memory_tier {
+public:
+  static constexpr size_t slice_objects = 1000;
+
+  virtual ~memory_tier() = default;
+
+  /// Sets a slot of `size_bytes` bytes aside, evicting up to `evict_limit` objects for it.
+  /// @returns the object, or
+  ///   - `errc::busy` if the limit was reached: what was evicted stays evicted, call again,
+  ///   - `errc::out_of_memory` if nothing (more) may be evicted.
+  virtual caf::expected<reserved_object> reserve(const object_key& key,
+                                                 const object_layout& layout,
+                                                 uint64_t size_bytes, size_t evict_limit) = 0;
+
+  /// Makes a reserved object readable under its key; a former object is replaced.
+  /// @returns none, or `errc::not_reserved`.
+  virtual caf::error publish(object_handle handle, uint64_t checksum) = 0;
+
+  /// Gives a reservation back. @returns none, or `errc::not_reserved`.
+  virtual caf::error abort(object_handle handle) = 0;
+
+  /// Finds the readable object under `key` and holds it.
+  /// @returns the object, or `errc::not_found`.
+  virtual caf::expected<held_object> hold(const object_key& key) = 0;
+
+  /// Ends one hold. @returns none, or `errc::not_reserved`.
+  virtual caf::error release(object_handle handle) = 0;
+
+  /// Whether `key` is readable; counts as a use for the eviction policy.
+  virtual bool contains(const object_key& key) = 0;
+
+  /// Bytes that holding `key` would add to `held_bytes`: 0 if it is absent or held already.
+  virtual uint64_t unheld_bytes(const object_key& key) const = 0;
+
+  /// Makes the object under `key` invisible. @returns false if there was none.
+  virtual bool remove(const object_key& key) = 0;
+
+  /// Like `remove`, for the object behind a handle; nothing if it is no longer readable.
+  virtual void drop(object_handle handle) = 0;
+
+  /// Makes all complete objects invisible at once; `sweep` frees them.
+  virtual void clear() = 0;
+
+  /// Frees a slice of what `clear` left. @returns true while there is more.
+  virtual bool sweep() = 0;
+
+  virtual object_list list(uint64_t cursor) const = 0;
+
+  /// The first `usable_bytes` may be handed out from now on.
+  virtual void grow(uint64_t usable_bytes) = 0;
+
+  virtual tier_usage usage() const = 0;
+
+  /// Checks every invariant above over all objects; for tests.
+  /// @returns an empty text, or what is wrong.
+  virtual std::string audit() const = 0;
+};
+
+} // namespace kvasir

@@ -1,0 +1,292 @@
+#include "backends/pool_tier.hpp"
+
+#include "backends/checksum.hpp"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace kvasir {
+
+namespace {
+
+uint64_t hash_of(const object_key& key) {
+  return checksum(std::as_bytes(std::span{key.bytes}));
+}
+
+} // namespace
+
+pool_tier::pool_tier(uint64_t capacity_bytes, std::unique_ptr<eviction_policy> policy)
+  : allocator_(capacity_bytes),
+    policy_(std::move(policy)),
+    is_held_([this](uint32_t index) { return table_[index].holds > 0; }) {}
+
+object_handle pool_tier::handle_of(uint32_t index, const object_record& record) noexcept {
+  return (object_handle{record.generation} << 32) | index;
+}
+
+uint32_t pool_tier::resolve(object_handle handle,
+                            object_record::state expected) const noexcept {
+  auto index = static_cast<uint32_t>(handle);
+  if (index >= table_.size())
+    return object_table::none;
+  auto& record = table_[index];
+  auto same = record.generation == static_cast<uint32_t>(handle >> 32)
+              && record.now == expected;
+  return same ? index : object_table::none;
+}
+
+bool pool_tier::readable(const object_record& record) const noexcept {
+  return record.now == object_record::state::complete && record.epoch == epoch_;
+}
+
+uint32_t pool_tier::find_readable(const object_key& key) const {
+  auto index = table_.find(key.bytes, hash_of(key));
+  return index != object_table::none && readable(table_[index]) ? index : object_table::none;
+}
+
+slot pool_tier::slot_of(const object_record& record) const noexcept {
+  return {record.offset_bytes, record.size_bytes, record.generation};
+}
+
+uint64_t pool_tier::padded_bytes(const object_record& record) const {
+  return slot_allocator::rounded_bytes(record.size_bytes);
+}
+
+// -- writing ------------------------------------------------------------------------------------
+
+caf::expected<reserved_object> pool_tier::reserve(const object_key& key,
+                                                  const object_layout& layout,
+                                                  uint64_t size_bytes, size_t evict_limit) {
+  auto block = allocator_.allocate(size_bytes);
+  for (size_t evicted = 0; !block; ++evicted) {
+    if (evicted == evict_limit)
+      return caf::make_error(errc::busy);
+    auto victim = policy_->victim(is_held_);
+    if (!victim)
+      return caf::make_error(errc::out_of_memory);
+    if (readable(table_[*victim])) {
+      --usage_.objects;
+      ++usage_.evicted_objects;
+      usage_.evicted_bytes += padded_bytes(table_[*victim]);
+    }
+    retire(*victim);
+    block = allocator_.allocate(size_bytes);
+  }
+  auto index = table_.take();
+  auto& record = table_[index];
+  record.key = key.bytes;
+  record.key_hash = hash_of(key);
+  record.layout = layout;
+  record.offset_bytes = block->offset_bytes;
+  record.size_bytes = size_bytes;
+  record.block = block->handle;
+  record.now = object_record::state::reserved;
+  return reserved_object{handle_of(index, record), slot_of(record)};
+}
+
+caf::error pool_tier::publish(object_handle handle, uint64_t checksum) {
+  auto index = resolve(handle, object_record::state::reserved);
+  if (index == object_table::none)
+    return caf::make_error(errc::not_reserved);
+  auto& record = table_[index];
+  auto former = table_.find(record.key, record.key_hash);
+  if (former != object_table::none) {
+    if (readable(table_[former])) {
+      --usage_.objects;
+      ++usage_.replaced;
+    }
+    retire(former);
+  }
+  record.checksum = checksum;
+  record.epoch = epoch_;
+  record.now = object_record::state::complete;
+  table_.insert(index);
+  policy_->insert(index, padded_bytes(record), record.key_hash);
+  ++usage_.objects;
+  ++usage_.published;
+  return caf::none;
+}
+
+caf::error pool_tier::abort(object_handle handle) {
+  auto index = resolve(handle, object_record::state::reserved);
+  if (index == object_table::none)
+    return caf::make_error(errc::not_reserved);
+  free_record(index);
+  return caf::none;
+}
+
+// -- reading ------------------------------------------------------------------------------------
+
+caf::expected<held_object> pool_tier::hold(const object_key& key) {
+  auto index = find_readable(key);
+  if (index == object_table::none)
+    return caf::make_error(errc::not_found);
+  auto& record = table_[index];
+  if (record.holds++ == 0)
+    usage_.held_bytes += padded_bytes(record);
+  policy_->touch(index);
+  return held_object{handle_of(index, record), slot_of(record), record.layout,
+                     record.checksum};
+}
+
+caf::error pool_tier::release(object_handle handle) {
+  auto index = resolve(handle, object_record::state::complete);
+  if (index == object_table::none)
+    index = resolve(handle, object_record::state::evicting);
+  if (index == object_table::none || table_[index].holds == 0)
+    return caf::make_error(errc::not_reserved);
+  auto& record = table_[index];
+  if (--record.holds > 0)
+    return caf::none;
+  usage_.held_bytes -= padded_bytes(record);
+  if (record.now == object_record::state::evicting)
+    free_record(index);
+  else
+    policy_->release(index);
+  return caf::none;
+}
+
+bool pool_tier::contains(const object_key& key) {
+  auto index = find_readable(key);
+  if (index == object_table::none)
+    return false;
+  policy_->touch(index);
+  return true;
+}
+
+uint64_t pool_tier::unheld_bytes(const object_key& key) const {
+  auto index = find_readable(key);
+  return index == object_table::none || table_[index].holds > 0 ? 0
+                                                                : padded_bytes(table_[index]);
+}
+
+// -- removing -----------------------------------------------------------------------------------
+
+void pool_tier::retire(uint32_t index) {
+  auto& record = table_[index];
+  table_.erase(index);
+  policy_->remove(index);
+  record.now = object_record::state::evicting;
+  if (record.holds == 0)
+    free_record(index);
+}
+
+void pool_tier::free_record(uint32_t index) {
+  allocator_.free(table_[index].block);
+  table_.give_back(index);
+}
+
+bool pool_tier::remove(const object_key& key) {
+  auto index = find_readable(key);
+  if (index == object_table::none)
+    return false;
+  --usage_.objects;
+  ++usage_.removed;
+  retire(index);
+  return true;
+}
+
+void pool_tier::drop(object_handle handle) {
+  auto index = resolve(handle, object_record::state::complete);
+  if (index == object_table::none)
+    return;
+  if (readable(table_[index])) {
+    --usage_.objects;
+    ++usage_.removed;
+  }
+  retire(index);
+}
+
+void pool_tier::clear() {
+  usage_.removed += std::exchange(usage_.objects, 0);
+  ++epoch_;
+  sweep_cursor_ = 0;
+}
+
+bool pool_tier::sweep() {
+  if (sweep_cursor_ == object_table::none)
+    return false;
+  auto end = std::min<uint64_t>(table_.size(), uint64_t{sweep_cursor_} + slice_objects);
+  for (; sweep_cursor_ < end; ++sweep_cursor_) {
+    auto& record = table_[sweep_cursor_];
+    if (record.now == object_record::state::complete && record.epoch != epoch_)
+      retire(sweep_cursor_);
+  }
+  if (sweep_cursor_ == table_.size())
+    sweep_cursor_ = object_table::none;
+  return sweep_cursor_ != object_table::none;
+}
+
+object_list pool_tier::list(uint64_t cursor) const {
+  object_list result;
+  auto end = std::min<uint64_t>(table_.size(), cursor + slice_objects);
+  for (; cursor < end; ++cursor) {
+    auto& record = table_[static_cast<uint32_t>(cursor)];
+    if (readable(record))
+      result.objects.push_back({object_key{record.key}, record.size_bytes});
+  }
+  result.next_cursor = cursor < table_.size() ? cursor : 0;
+  return result;
+}
+
+// -- the whole ----------------------------------------------------------------------------------
+
+void pool_tier::grow(uint64_t usable_bytes) {
+  allocator_.extend(usable_bytes);
+}
+
+tier_usage pool_tier::usage() const {
+  auto result = usage_;
+  result.capacity_bytes = allocator_.capacity_bytes();
+  result.usable_bytes = allocator_.usable_bytes();
+  result.used_bytes = allocator_.used_bytes();
+  return result;
+}
+
+std::string pool_tier::audit() const {
+  struct range {
+    uint64_t begin;
+    uint64_t end;
+  };
+  std::vector<range> ranges;
+  uint64_t used = 0;
+  uint64_t held = 0;
+  uint64_t visible = 0;
+  for (uint32_t i = 0; i < table_.size(); ++i) {
+    auto& record = table_[i];
+    using state = object_record::state;
+    if (record.now == state::absent)
+      continue;
+    auto padded = padded_bytes(record);
+    ranges.push_back({record.offset_bytes, record.offset_bytes + padded});
+    used += padded;
+    held += record.holds > 0 ? padded : 0;
+    visible += readable(record) ? 1 : 0;
+    if (record.now == state::reserved && record.holds > 0)
+      return "a reserved object is held";
+    if (record.now == state::evicting && record.holds == 0)
+      return "an object without holds still has its memory";
+    if (record.now == state::complete && table_.find(record.key, record.key_hash) != i)
+      return "the index does not lead to a complete object";
+  }
+  std::sort(ranges.begin(), ranges.end(),
+            [](const range& lhs, const range& rhs) { return lhs.begin < rhs.begin; });
+  for (size_t i = 1; i < ranges.size(); ++i)
+    if (ranges[i].begin < ranges[i - 1].end)
+      return "a slot belongs to two objects";
+  if (!ranges.empty() && ranges.back().end > allocator_.usable_bytes())
+    return "a slot lies beyond the usable memory";
+  if (used != allocator_.used_bytes())
+    return "used bytes differ from the sum of the slots";
+  if (held != usage_.held_bytes)
+    return "held bytes differ from the sum of the held slots";
+  if (visible != usage_.objects)
+    return "the object count differs from the readable objects";
+  if (!allocator_.valid())
+    return "the allocator's books disagree";
+  return {};
+}
+
+} // namespace kvasir

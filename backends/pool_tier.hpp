@@ -1,0 +1,61 @@
+// kvasir: an actor-model KV-cache runtime.  SPDX-License-Identifier: Apache-2.0
+
+#pragma once
+
+#include "backends/eviction_policy.hpp"
+#include "backends/memory_tier.hpp"
+#include "backends/object_table.hpp"
+#include "backends/slot_allocator.hpp"
+
+#include <memory>
+
+namespace kvasir {
+
+/// The memory tier over one pool: object table, slot allocator and eviction policy. Keeps the
+/// books only; it never touches the pool's memory.
+class pool_tier final : public memory_tier {
+public:
+  /// @param capacity_bytes of the pool; nothing is usable before `grow`.
+  pool_tier(uint64_t capacity_bytes, std::unique_ptr<eviction_policy> policy);
+
+  caf::expected<reserved_object> reserve(const object_key& key, const object_layout& layout,
+                                         uint64_t size_bytes, size_t evict_limit) override;
+  caf::error publish(object_handle handle, uint64_t checksum) override;
+  caf::error abort(object_handle handle) override;
+  caf::expected<held_object> hold(const object_key& key) override;
+  caf::error release(object_handle handle) override;
+  bool contains(const object_key& key) override;
+  uint64_t unheld_bytes(const object_key& key) const override;
+  bool remove(const object_key& key) override;
+  void drop(object_handle handle) override;
+  void clear() override;
+  bool sweep() override;
+  object_list list(uint64_t cursor) const override;
+  void grow(uint64_t usable_bytes) override;
+  tier_usage usage() const override;
+  std::string audit() const override;
+
+private:
+  static object_handle handle_of(uint32_t index, const object_record& record) noexcept;
+
+  /// @returns the record in that state behind `handle`, or `object_table::none`.
+  uint32_t resolve(object_handle handle, object_record::state expected) const noexcept;
+  uint32_t find_readable(const object_key& key) const;
+  bool readable(const object_record& record) const noexcept;
+  slot slot_of(const object_record& record) const noexcept;
+  uint64_t padded_bytes(const object_record& record) const;
+
+  /// Complete -> evicting, and on to absent if nobody holds it.
+  void retire(uint32_t index);
+  void free_record(uint32_t index);
+
+  object_table table_;
+  slot_allocator allocator_;
+  std::unique_ptr<eviction_policy> policy_;
+  eviction_policy::held_predicate is_held_;
+  uint32_t epoch_ = 0;
+  uint32_t sweep_cursor_ = object_table::none; ///< none: nothing to sweep.
+  tier_usage usage_;
+};
+
+} // namespace kvasir
