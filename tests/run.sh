@@ -13,6 +13,9 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# Undefined behaviour would otherwise only be printed, and the test would pass.
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
+
 fuzz_runs=200000
 fuzz_seconds=120
 
@@ -34,9 +37,10 @@ asked() {
   [[ " ${labels[*]} " == *" $1 "* ]]
 }
 
+# build PRESET [OPTION of cmake --build...]
 build() {
   cmake --preset "$1"
-  cmake --build --preset "$1" --parallel "$(nproc)"
+  cmake --build --preset "$@" --parallel "$(nproc)"
 }
 
 # Failures are collected: one broken label must not hide the result of another.
@@ -48,25 +52,22 @@ run_ctest() {
 
 run_fuzz() {
   cmake/install_packages.sh clang libclang-rt-14-dev
-  build fuzz
+  build fuzz --target kvasir_fuzz
   local target name found
   for target in build/fuzz/bin/*_fuzz; do
-    name=$(basename "$target")
+    name=$(basename "$target" _fuzz)
     found=build/fuzz/found/$name
     mkdir -p "$found"
     echo "Fuzzing $name"
     # New inputs go to the first folder, so that the committed corpus changes only on purpose.
     "$target" -runs="$fuzz_runs" -max_total_time="$fuzz_seconds" -artifact_prefix="$found/" -verbosity=0 \
-      "$found" "tests/fuzz/corpus/$name" || failed+=("$name")
+      "$found" "tests/fuzz/corpus/$name" || failed+=("fuzz $name")
   done
 }
 
 labels=("$@")
 if ((${#labels[@]} == 0)); then
-  labels=(unit wire sim fault interop cluster slow)
-  if [[ -f tests/fuzz/CMakeLists.txt ]]; then
-    labels+=(fuzz)
-  fi
+  labels=(unit wire sim fault interop cluster fuzz slow)
 fi
 for label in "${labels[@]}"; do
   case $label in
