@@ -38,6 +38,7 @@ struct node_status {
   uint64_t io_foreign_replies = 0;
   uint64_t io_eventfd_writes = 0;
   uint64_t io_timed_out = 0;
+  uint64_t http_wrong_protocol = 0; ///< Filled in by the HTTP port.
 };
 
 /// One kvasird: pool, actor system, storage manager, I/O units and front doors, started in this
