@@ -54,7 +54,10 @@ void lm_connection::open() {
   shard_.unit.schedule(*this);
 }
 
-void lm_connection::on_events(uint32_t) {}
+void lm_connection::on_events(uint32_t events) {
+  dry_ = false;
+  hung_up_ = hung_up_ || (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+}
 
 void lm_connection::close() {
   if (std::exchange(closed_, true))
@@ -126,28 +129,36 @@ lm_connection::progress lm_connection::step() {
 
 // -- the socket ---------------------------------------------------------------------------------
 
+lm_connection::progress lm_connection::read_some(std::byte* target, size_t size,
+                                                 size_t& got) {
+  while (!dry_) {
+    auto count = recv(socket_.fd(), target, size, MSG_DONTWAIT);
+    if (count > 0) {
+      got = static_cast<size_t>(count);
+      moved_bytes_ += got;
+      // Saves the call that would only say so. An end has no event of its own to tell of it.
+      dry_ = got < size && !hung_up_;
+      return progress::more;
+    }
+    if (count == 0 || (errno != EAGAIN && errno != EINTR))
+      return progress::ended;
+    dry_ = errno == EAGAIN;
+  }
+  if (state_ != state::header || buffered() > 0)
+    acknowledge_now(socket_.fd());
+  return progress::blocked;
+}
+
 lm_connection::progress lm_connection::fill() {
   if (begin_ > 0) {
     std::memmove(buffer_.get(), buffer_.get() + begin_, buffered());
     end_ = buffered();
     begin_ = 0;
   }
-  for (;;) {
-    auto got = recv(socket_.fd(), buffer_.get() + end_, buffer_bytes - end_, MSG_DONTWAIT);
-    if (got > 0) {
-      end_ += static_cast<size_t>(got);
-      moved_bytes_ += static_cast<uint64_t>(got);
-      return progress::more;
-    }
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0 && errno == EAGAIN) {
-      if (state_ != state::header || buffered() > 0)
-        acknowledge_now(socket_.fd());
-      return progress::blocked;
-    }
-    return progress::ended;
-  }
+  size_t got = 0;
+  auto outcome = read_some(buffer_.get() + end_, buffer_bytes - end_, got);
+  end_ += got;
+  return outcome;
 }
 
 lm_connection::progress lm_connection::flush() {
@@ -317,22 +328,12 @@ lm_connection::progress lm_connection::receive_body() {
     if (moved_bytes_ >= turn_end_)
       return progress::yield;
     auto want = std::min<uint64_t>(piece_bytes, size_bytes_ - done_bytes_);
-    auto got = recv(socket_.fd(), target + done_bytes_, want, MSG_DONTWAIT);
-    if (got > 0) {
-      auto count = static_cast<uint64_t>(got);
-      if (verify)
-        hash_.update({target + done_bytes_, count});
-      done_bytes_ += count;
-      moved_bytes_ += count;
-      continue;
-    }
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0 && errno == EAGAIN) {
-      acknowledge_now(socket_.fd());
-      return progress::blocked;
-    }
-    return progress::ended;
+    size_t got = 0;
+    if (auto outcome = read_some(target + done_bytes_, want, got); outcome != progress::more)
+      return outcome;
+    if (verify)
+      hash_.update({target + done_bytes_, got});
+    done_bytes_ += got;
   }
   return finish_put();
 }
