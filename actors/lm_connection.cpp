@@ -26,6 +26,9 @@ constexpr uint64_t turn_bytes = 2 << 20;
 /// Read in pieces that are still in the core's cache when they are hashed.
 constexpr size_t piece_bytes = 256 * 1024;
 
+/// How often a transfer that waits for its client is looked at.
+constexpr std::chrono::milliseconds look_every{500};
+
 /// EXISTs that become one message.
 constexpr size_t max_checks = buffer_bytes / lm::client_header_size + 1;
 
@@ -94,11 +97,9 @@ void lm_connection::run() {
 lm_connection::progress lm_connection::step() {
   if (pressure_asked_ && !pressure_.pending()) {
     pressure_asked_ = false;
-    if (pressure_ && pressure_.value.requests_wait
-        && stalled_for_ >= shard_.options.stall_limit_under_pressure) {
-      shard_.counters.add(lm_count::stalled_transfers);
-      return progress::ended;
-    }
+    if (pressure_ && pressure_.value.requests_wait)
+      if (auto outcome = yield_to_others(); outcome != progress::more)
+        return outcome;
   }
   switch (state_) {
     case state::header:
@@ -563,30 +564,42 @@ void lm_connection::watch_for_stall() {
   if (stall_timer_.armed() || !in_transfer())
     return;
   moved_at_last_look_ = moved_bytes_;
-  stalled_for_ = std::chrono::seconds{0};
-  shard_.unit.arm(stall_timer_, std::chrono::seconds{1});
+  stalled_for_ = std::chrono::milliseconds{0};
+  shard_.unit.arm(stall_timer_, look_every);
 }
 
 void lm_connection::on_stall_timer() {
   if (closed_ || !in_transfer())
     return;
-  if (moved_bytes_ != moved_at_last_look_) {
-    moved_at_last_look_ = moved_bytes_;
-    stalled_for_ = std::chrono::seconds{0};
-  } else {
-    stalled_for_ += std::chrono::seconds{1};
+  shard_.unit.arm(stall_timer_, look_every);
+  if (moved_bytes_ != std::exchange(moved_at_last_look_, moved_bytes_)) {
+    stalled_for_ = std::chrono::milliseconds{0};
+    return;
   }
-  shard_.unit.arm(stall_timer_, std::chrono::seconds{1});
-  if (stalled_for_ >= shard_.options.stall_limit) {
+  stalled_for_ += look_every;
+  doomed_ = stalled_for_ >= shard_.options.stall_limit;
+  if (doomed_) {
     shard_.counters.add(lm_count::stalled_transfers);
-    doomed_ = true;
-    shard_.unit.schedule(*this);
-  } else if (stalled_for_ > std::chrono::seconds{0} && !pressure_.pending()) {
+  } else if (!pressure_.pending()) {
     pressure_asked_ = true;
     shard_.unit.request(shard_.manager, check_pressure{}, pressure_,
                         shard_.options.room_deadline);
-    shard_.unit.schedule(*this);
   }
+  shard_.unit.schedule(*this);
+}
+
+/// Others wait for memory, and this transfer made no progress since a while.
+lm_connection::progress lm_connection::yield_to_others() {
+  if (!outbox_.empty() && stalled_for_ >= shard_.options.get_stall_limit_under_pressure) {
+    shard_.counters.add(lm_count::stalled_transfers);
+    return progress::ended;
+  }
+  if (state_ == state::receiving
+      && stalled_for_ >= shard_.options.put_stall_limit_under_pressure) {
+    shard_.unit.send(shard_.manager, abort_write{reserved_.value.id});
+    drop_value(lm_count::dropped_stalled);
+  }
+  return progress::more;
 }
 
 std::string lm_connection::peer() const {

@@ -99,6 +99,7 @@ private:
   bool in_transfer() const noexcept;
   void watch_for_stall();
   void on_stall_timer();
+  progress yield_to_others();
   std::string peer() const;
 
   lm_shard& shard_;
@@ -138,7 +139,7 @@ private:
   io_reply<pressure> pressure_;
   bool pressure_asked_ = false;
   uint64_t moved_at_last_look_ = 0;
-  std::chrono::seconds stalled_for_{0};
+  std::chrono::milliseconds stalled_for_{0};
 };
 
 } // namespace kvasir

@@ -65,6 +65,7 @@ public:
   const node_config& config() const { return config_; }
   const storage_manager_actor& manager() const { return manager_; }
   caf::actor_system& system() const { return *system_; }
+  const shm_pool& pool() const { return *pool_; }
 
   /// Readable once a part died without which this process must not go on (an eventfd).
   int failure_fd() const { return failure_fd_; }
@@ -76,15 +77,14 @@ private:
   explicit node(const node_config& config);
   caf::error open();
   caf::error open_pool();
-  caf::error open_doors();
-  void watch(const caf::actor& part);
+  caf::error open_lm_door();
+  caf::error open_http_door();
 
   node_config config_;
   std::string boot_id_;
   std::chrono::steady_clock::time_point started_;
   int failure_fd_ = -1;
-  std::string lm_endpoint_ = "off";
-  std::string http_endpoint_ = "off";
+  std::string host_text_; ///< As in an endpoint.
   uint16_t lm_port_ = 0;
   uint16_t http_port_ = 0;
 
@@ -95,6 +95,7 @@ private:
   storage_manager_actor manager_;
   std::vector<std::unique_ptr<io_unit>> units_;
   lm_server_actor lm_server_;
+  caf::actor supervisor_;
   std::unique_ptr<pool_keeper> keeper_;
   std::unique_ptr<http_server> http_;
   bool stopped_ = false;

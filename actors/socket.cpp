@@ -78,8 +78,6 @@ caf::expected<listening_sockets> listen_on(const std::string& host, uint16_t por
   if (!addresses)
     return std::move(addresses.error());
   listening_sockets result;
-  result.host = host.find(':') != std::string::npos && host.front() != '[' ? "[" + host + "]"
-                                                                            : host;
   result.port = port;
   for (auto address = addresses->get(); address != nullptr; address = address->ai_next) {
     socket_handle socket{::socket(address->ai_family,

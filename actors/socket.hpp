@@ -33,10 +33,7 @@ private:
 /// Sockets that listen on one port, and where.
 struct listening_sockets {
   std::vector<socket_handle> sockets;
-  std::string host; ///< As asked for; `[…]` around an IPv6 address.
   uint16_t port = 0;
-
-  std::string endpoint() const { return host + ":" + std::to_string(port); }
 };
 
 /// Listens on every address that `host` names; `::` serves IPv4 too. Port 0 takes a free one,

@@ -45,12 +45,22 @@ private:
   slot slot_of(const object_record& record) const noexcept;
   uint64_t padded_bytes(const object_record& record) const;
 
+  /// Evicts `victim`, and its neighbours in the pool if free memory lies scattered.
+  /// @returns the number of objects evicted, at most `limit` (at least 1).
+  size_t evict(uint32_t victim, uint64_t wanted_bytes, size_t limit);
+  void evict_one(uint32_t index);
+  bool scattered() const noexcept;
+
+  /// A neighbour in the pool that may be evicted, the smaller one; `none` if neither may.
+  uint32_t neighbour_of(uint32_t index) const;
+
   /// Complete -> evicting, and on to absent if nobody holds it.
   void retire(uint32_t index);
   void free_record(uint32_t index);
 
   object_table table_;
   slot_allocator allocator_;
+  chunked_array<uint32_t> object_at_; ///< Record by the allocator's handle.
   std::unique_ptr<eviction_policy> policy_;
   eviction_policy::held_predicate is_held_;
   uint32_t epoch_ = 0;

@@ -1,0 +1,251 @@
+#include "actors/node.hpp"
+
+#include "actors/http_server.hpp"
+#include "actors/log.hpp"
+#include "actors/pool_keeper.hpp"
+#include "backends/eviction_policy.hpp"
+#include "backends/pool_tier.hpp"
+#include "messages/configure.hpp"
+
+#include <caf/event_based_actor.hpp>
+#include <caf/scoped_actor.hpp>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <random>
+#include <system_error>
+#include <thread>
+
+namespace kvasir {
+
+namespace {
+
+constexpr std::chrono::seconds status_deadline{2};
+constexpr uint64_t largest_object_bytes = 1ull << 30;
+
+std::string random_hex_128() {
+  std::random_device random;
+  std::string result;
+  for (auto i = 0; i < 4; ++i) {
+    std::array<char, 9> digits{};
+    std::snprintf(digits.data(), digits.size(), "%08x", random());
+    result += digits.data();
+  }
+  return result;
+}
+
+unsigned thread_count(unsigned configured) {
+  if (configured > 0)
+    return configured;
+  return std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
+}
+
+storage_manager_options manager_options(const node_config& config) {
+  storage_manager_options result;
+  result.max_object_bytes = config.max_object_bytes;
+  // Room for two of the largest at a time, so that a frozen one leaves room for others.
+  result.max_claimed_bytes = std::max(config.pool_bytes / 4, 2 * config.max_object_bytes);
+  result.max_held_bytes = std::max(config.pool_bytes / 2, 2 * config.max_object_bytes);
+  return result;
+}
+
+/// Wakes up whoever watches `fd` when one of the parts it monitors dies.
+caf::behavior supervisor(caf::event_based_actor* self, int fd, std::vector<caf::actor> parts) {
+  self->set_down_handler([self, fd](caf::down_msg& down) {
+    if (down.reason == caf::exit_reason::user_shutdown)
+      return;
+    log::write(log::level::error, "a part of the node died",
+               {{"reason", self->system().render(down.reason)}});
+    const uint64_t one = 1;
+    [[maybe_unused]] auto written = write(fd, &one, sizeof(one));
+  });
+  for (auto& part : parts)
+    self->monitor(part);
+  return {[](int) {}};
+}
+
+} // namespace
+
+node::node(const node_config& config)
+  : config_(config),
+    boot_id_(random_hex_128()),
+    started_(std::chrono::steady_clock::now()),
+    failure_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  auto bare_v6 = config_.host.find(':') != std::string::npos && config_.host.front() != '[';
+  host_text_ = bare_v6 ? "[" + config_.host + "]" : config_.host;
+  if (config_.max_object_bytes == 0)
+    config_.max_object_bytes = std::min(config_.pool_bytes / 4, largest_object_bytes);
+}
+
+node::~node() {
+  stop(std::chrono::milliseconds{0});
+  close(failure_fd_);
+}
+
+caf::expected<std::unique_ptr<node>> node::start(const node_config& config) {
+  std::unique_ptr<node> result{new node(config)};
+  if (auto failure = result->open())
+    return failure;
+  return result;
+}
+
+caf::error node::open() {
+  if (auto failure = open_pool())
+    return failure;
+  system_config_ = std::make_unique<caf::actor_system_config>();
+  configure(*system_config_);
+  // The scheduler only runs what the I/O units hand it: it should sleep, not poll.
+  system_config_->set("scheduler.policy", caf::atom("sharing"));
+  system_config_->set("scheduler.max-threads", size_t{2});
+  system_config_->set("logger.verbosity", caf::atom("quiet"));
+  system_ = std::make_unique<caf::actor_system>(*system_config_);
+  auto policy = make_eviction_policy(config_.eviction);
+  if (!policy)
+    return std::move(policy.error());
+  manager_ = system_->spawn<storage_manager>(
+    std::make_unique<pool_tier>(pool_->capacity_bytes(), std::move(*policy)),
+    manager_options(config_));
+  for (unsigned i = 0; i < thread_count(config_.io_threads); ++i) {
+    units_.push_back(std::make_unique<io_unit>(*system_));
+    units_.back()->run_inline(manager_);
+    units_.back()->start();
+  }
+  keeper_ = std::make_unique<pool_keeper>(*pool_, manager_);
+  if (auto failure = open_lm_door())
+    return failure;
+  std::vector<caf::actor> parts{caf::actor_cast<caf::actor>(manager_)};
+  if (lm_server_)
+    parts.push_back(caf::actor_cast<caf::actor>(lm_server_));
+  supervisor_ = system_->spawn(supervisor, failure_fd_, std::move(parts));
+  return open_http_door();
+}
+
+caf::error node::open_pool() {
+  shm_pool::options options;
+  options.capacity_bytes = config_.pool_bytes;
+  options.mode = config_.shm;
+  options.name = config_.shm_name;
+  auto pool = shm_pool::open(options);
+  if (!pool)
+    return std::move(pool.error());
+  pool_ = std::move(*pool);
+  for (auto& name : pool_->swept())
+    log::write(log::level::info, "removed a dead owner's segment", {{"segment", name}});
+  if (!pool_->fallback_reason().empty())
+    log::write(log::level::warn, "the pool is private memory: engines cannot map it",
+               {{"cause", pool_->fallback_reason()}});
+  return caf::none;
+}
+
+caf::error node::open_lm_door() {
+  if (!config_.lm_port)
+    return caf::none;
+  auto listening = listen_on(config_.host, *config_.lm_port);
+  if (!listening)
+    return std::move(listening.error());
+  lm_port_ = listening->port;
+  lm_server_config setup;
+  setup.listening = std::move(*listening);
+  for (auto& unit : units_)
+    setup.units.push_back(unit.get());
+  setup.manager = manager_;
+  setup.pool = pool_->data();
+  setup.options.max_object_bytes = config_.max_object_bytes;
+  setup.options.max_connections = config_.max_connections;
+  setup.options.verify_checksums = config_.checksum;
+  if (config_.http_port.value_or(0) != 0)
+    setup.options.http_hint = "the HTTP port is " + std::to_string(*config_.http_port);
+  lm_server_ = system_->spawn<lm_server>(std::move(setup));
+  return caf::none;
+}
+
+/// Last, because its threads ask all other parts.
+caf::error node::open_http_door() {
+  if (!config_.http_port)
+    return caf::none;
+  auto server = http_server::open(*this, config_.host, *config_.http_port);
+  if (!server)
+    return std::move(server.error());
+  http_ = std::move(*server);
+  http_port_ = http_->port();
+  return caf::none;
+}
+
+std::string node::endpoints() const {
+  auto text = [&](uint16_t port) {
+    return port == 0 ? std::string{"off"} : host_text_ + ":" + std::to_string(port);
+  };
+  return "lm=" + text(lm_port_) + " mp=off http=" + text(http_port_) + " cluster=off";
+}
+
+node_status node::status() const {
+  node_status result;
+  result.boot_id = boot_id_;
+  result.uptime = std::chrono::duration_cast<std::chrono::seconds>(
+    std::chrono::steady_clock::now() - started_);
+  result.pool_name = pool_->name();
+  result.pool_fallback_reason = pool_->fallback_reason();
+  result.segment_lost = keeper_->segment_lost();
+  result.growing = keeper_->growing();
+  caf::scoped_actor self{*system_};
+  auto ask = [&](auto& actor, auto request, auto& answer, const char* name) {
+    handover_release(caf::actor_cast<caf::abstract_actor*>(actor));
+    self->request(actor, status_deadline, request)
+      .receive([&](std::decay_t<decltype(answer)>& value) { answer = std::move(value); },
+               [&](const caf::error& failure) {
+                 result.unhealthy_reason = std::string{name} + " does not answer: "
+                                           + system_->render(failure);
+               });
+  };
+  ask(manager_, get_storage_status{}, result.storage, "the storage manager");
+  if (lm_server_)
+    ask(lm_server_, get_front_door_status{}, result.lm, "the lm:// front door");
+  if (!keeper_->alive())
+    result.unhealthy_reason = "the pool's keeper ended";
+  result.healthy = result.unhealthy_reason.empty();
+  for (auto& unit : units_) {
+    auto& counters = unit->counters();
+    result.io_requests += counters.requests;
+    result.io_inline_resumes += counters.inline_resumes;
+    result.io_scheduler_enqueues += counters.scheduler_enqueues;
+    result.io_foreign_replies += counters.foreign_replies;
+    result.io_eventfd_writes += counters.eventfd_writes;
+    result.io_timed_out += counters.timed_out;
+  }
+  return result;
+}
+
+void node::stop(std::chrono::milliseconds grace) {
+  if (stopped_ || !system_)
+    return;
+  stopped_ = true;
+  {
+    caf::scoped_actor self{*system_};
+    if (lm_server_ && grace.count() > 0)
+      self->request(lm_server_, grace, drain_front_door{})
+        .receive([](const front_door_drained&) {},
+                 [](const caf::error&) {
+                   log::write(log::level::warn,
+                              "connections were still busy when the grace period ended");
+                 });
+    http_.reset();
+    keeper_.reset();
+    for (auto& unit : units_)
+      unit->stop();
+    for (auto& part : {supervisor_, caf::actor_cast<caf::actor>(lm_server_),
+                       caf::actor_cast<caf::actor>(manager_)})
+      if (part)
+        self->send_exit(part, caf::exit_reason::user_shutdown);
+  }
+  supervisor_ = nullptr;
+  lm_server_ = nullptr;
+  manager_ = nullptr;
+  system_->await_all_actors_done();
+  units_.clear();
+}
+
+} // namespace kvasir

@@ -1,0 +1,51 @@
+// kvasir: an actor-model KV-cache runtime.  SPDX-License-Identifier: Apache-2.0
+
+#pragma once
+
+#include "actors/storage_manager.hpp"
+#include "backends/shm_pool.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace kvasir {
+
+/// The pool's background work on a thread of its own, because it blocks: first it faults the
+/// pool in, step by step, and tells the storage manager; then it looks once a second whether
+/// another process unlinked the segment's name, and publishes it again.
+///
+/// Threading: construct and destroy from one thread, the rest from any.
+class pool_keeper {
+public:
+  /// The first step is done when this returns, so that the node can serve.
+  /// @pre `pool` and `manager` outlive it.
+  pool_keeper(shm_pool& pool, storage_manager_actor manager);
+  ~pool_keeper();
+
+  /// Times the segment's name was found gone.
+  uint64_t segment_lost() const noexcept { return segment_lost_.load(); }
+
+  bool growing() const noexcept { return growing_.load(); }
+
+  /// False once the thread ended without being told to.
+  bool alive() const noexcept { return alive_.load(); }
+
+private:
+  bool grow_one_step();
+  void run();
+  void watch_name();
+
+  shm_pool& pool_;
+  storage_manager_actor manager_;
+  std::atomic<uint64_t> segment_lost_{0};
+  std::atomic<bool> growing_{true};
+  std::atomic<bool> alive_{true};
+  std::mutex mutex_;
+  std::condition_variable stop_signal_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+} // namespace kvasir
