@@ -1,11 +1,10 @@
 #include "actors/config_options.hpp"
 
+#include "actors/number_text.hpp"
 #include "backends/slot_allocator.hpp"
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
 #include <limits>
 #include <thread>
 
@@ -21,33 +20,7 @@ constexpr unsigned max_default_io_threads = 8;
 constexpr uint32_t max_max_connections = 1'000'000;
 constexpr std::string_view segment_prefix = "lmcache_l1_pool_"; // What LMCache's server adds.
 
-template <class T>
-std::optional<T> parse_number(std::string_view text) {
-  T result{};
-  auto end = text.data() + text.size();
-  auto [stopped, failed] = std::from_chars(text.data(), end, result);
-  if (failed != std::errc{} || stopped != end)
-    return std::nullopt;
-  return result;
-}
-
-std::string lower(std::string_view text) {
-  std::string result{text};
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return result;
-}
-
-/// @returns nothing if `number` times `unit` is negative, not a number or too large.
-std::optional<uint64_t> scaled(double number, double unit) {
-  auto bytes = number * unit;
-  if (!(bytes >= 0) || bytes >= 18446744073709551616.0)
-    return std::nullopt;
-  return static_cast<uint64_t>(bytes);
-}
-
-// -- what the options do
-// ------------------------------------------------------------------------
+// -- what the options do ---------------------------------------------------------------------
 
 std::string set_host(config_draft& draft, std::string_view text) {
   auto bad = [](char c) {
@@ -118,9 +91,7 @@ std::string set_pool_size(config_draft& draft, std::string_view text) {
 std::string set_pool_gb(config_draft& draft, std::string_view text) {
   // LMCache's gigabyte has 2^30 bytes.
   auto number = parse_number<double>(text);
-  if (!number)
-    return "not a number of gigabytes";
-  auto bytes = scaled(*number, double{gib});
+  auto bytes = number ? scaled_size(*number, gib) : std::nullopt;
   return bytes ? set_pool_bytes(draft, bytes) : "not a number of gigabytes";
 }
 
@@ -174,10 +145,13 @@ std::string set_max_object_size(config_draft& draft, std::string_view text) {
 }
 
 std::string set_eviction(config_draft& draft, std::string_view text) {
-  auto name = lower(text); // Compat: LMCache writes LRU.
-  if (name != "s3fifo" && name != "lru")
+  // Compat: LMCache writes capital letters.
+  if (text == "s3fifo" || text == "S3FIFO")
+    draft.config.eviction = "s3fifo";
+  else if (text == "lru" || text == "LRU")
+    draft.config.eviction = "lru";
+  else
     return "unknown eviction policy: say s3fifo or lru";
-  draft.config.eviction = name;
   return {};
 }
 
@@ -231,8 +205,7 @@ std::string set_device(config_draft&, std::string_view text) {
   return text == "cpu" ? "" : "only the device cpu is supported";
 }
 
-// -- the table
-// ----------------------------------------------------------------------------------
+// -- the table -------------------------------------------------------------------------------
 
 using config = const node_config&;
 
@@ -262,7 +235,7 @@ constexpr std::array options{
   config_option{"pool-size", "SIZE", "Memory for payload, e.g. 1GiB, 512MiB, 4GB", "pool-size",
                 set_pool_size,
                 [](config c) {
-                  return std::to_string(c.pool_bytes);
+                  return size_text(c.pool_bytes);
                 }},
   config_option{"shm", "auto|on|off", "Keep the pool in shared memory; auto: if possible",
                 "shm", set_shm, show_shm},
@@ -275,7 +248,7 @@ constexpr std::array options{
                 "Larger objects are dropped; default: a quarter of the pool, at most 1GiB",
                 "max-object-size", set_max_object_size,
                 [](config c) {
-                  return std::to_string(c.max_object_bytes);
+                  return size_text(c.max_object_bytes);
                 }},
   config_option{"eviction", "s3fifo|lru", "Which object gives way when the pool is full",
                 "eviction", set_eviction,
@@ -366,46 +339,6 @@ std::vector<std::pair<std::string, std::string>> describe_config(const node_conf
     if (option.show != nullptr)
       result.emplace_back(option.name, option.show(c));
   return result;
-}
-
-std::optional<uint64_t> parse_size(std::string_view text) {
-  struct unit {
-    std::string_view name;
-    uint64_t bytes;
-  };
-  constexpr std::array<unit, 14> units{{
-    {"", 1},
-    {"b", 1},
-    {"kb", 1000},
-    {"mb", 1000'000},
-    {"gb", 1000'000'000},
-    {"tb", 1000'000'000'000},
-    {"kib", 1ull << 10},
-    {"mib", 1ull << 20},
-    {"gib", 1ull << 30},
-    {"tib", 1ull << 40},
-    {"ki", 1ull << 10},
-    {"mi", 1ull << 20},
-    {"gi", 1ull << 30},
-    {"ti", 1ull << 40},
-  }};
-  auto digits = text.substr(0, text.find_first_not_of("0123456789."));
-  auto name = lower(text.substr(digits.size()));
-  while (!name.empty() && name.front() == ' ')
-    name.erase(0, 1);
-  auto found
-    = std::find_if(units.begin(), units.end(), [&](const unit& u) { return u.name == name; });
-  if (found == units.end())
-    return std::nullopt;
-  if (auto whole = parse_number<uint64_t>(digits)) {
-    if (*whole > std::numeric_limits<uint64_t>::max() / found->bytes)
-      return std::nullopt;
-    return *whole * found->bytes;
-  }
-  if (found->bytes == 1) // There is no half byte.
-    return std::nullopt;
-  auto fraction = parse_number<double>(digits);
-  return fraction ? scaled(*fraction, static_cast<double>(found->bytes)) : std::nullopt;
 }
 
 } // namespace kvasir

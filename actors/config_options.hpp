@@ -46,8 +46,4 @@ std::string complete_config(node_config& config);
 /// Name and effective value of every setting.
 std::vector<std::pair<std::string, std::string>> describe_config(const node_config& config);
 
-/// "1GiB", "512MiB", "1.5GiB", "4GB" (powers of ten), "4Gi", "4096": bytes.
-/// @returns nothing for what is not a size or does not fit 64 bits.
-std::optional<uint64_t> parse_size(std::string_view text);
-
 } // namespace kvasir

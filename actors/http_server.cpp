@@ -1,5 +1,6 @@
 #include "actors/http_server.hpp"
 
+#include "actors/handover.hpp"
 #include "actors/http_json.hpp"
 #include "actors/http_listener.hpp"
 #include "actors/log.hpp"
@@ -164,13 +165,13 @@ void fail(httplib::Response& reply, int code, std::string_view text) {
   reply.set_content(error_json(text), json_type);
 }
 
-void fail(httplib::Response& reply, const caf::error& error) {
+void fail(httplib::Response& reply, const caf::error& error, const std::string& text) {
   if (error == errc::not_found)
     fail(reply, 404, "no such object");
   else if (error == caf::sec::request_timeout)
     fail(reply, 504, "the storage manager did not answer in time");
   else
-    fail(reply, 503, "the storage manager failed: " + to_string(error));
+    fail(reply, 503, "the storage manager failed: " + text);
 }
 
 } // namespace
@@ -215,12 +216,27 @@ struct http_server::impl : httplib::Server {
       if (may_change(request, reply))
         on_clear(reply);
     });
+    set_pre_routing_handler(
+      [this](const auto& request, auto& reply) { return on_bodiless_post(request, reply); });
     set_error_handler([](const auto&, auto& reply) {
       if (reply.body.empty())
         fail(reply, reply.status, "HTTP status " + std::to_string(reply.status));
     });
     set_exception_handler(
       [](const auto&, auto& reply, std::exception_ptr) { fail(reply, 500, "internal error"); });
+  }
+
+  /// A POST without a length has no body (RFC 9112), but httplib would read until it ends.
+  HandlerResponse on_bodiless_post(const httplib::Request& request,
+                                   httplib::Response& reply) const {
+    if (request.method != "POST" || request.has_header("Content-Length")
+        || request.has_header("Transfer-Encoding"))
+      return HandlerResponse::Unhandled;
+    if (request.path != "/v1/clear")
+      reply.status = 404;
+    else if (may_change(request, reply))
+      on_clear(reply);
+    return HandlerResponse::Handled;
   }
 
   node_status status() const {
@@ -236,6 +252,17 @@ struct http_server::impl : httplib::Server {
     reply.set_content((now.healthy ? "ok" : now.unhealthy_reason) + "\n", text_type);
   }
 
+  /// Asks the storage manager; an error becomes the reply.
+  template <class Request, class Handler>
+  void ask(const Request& request, httplib::Response& reply, Handler on_answer) const {
+    caf::scoped_actor self{served.system()};
+    handover_release(caf::actor_cast<caf::abstract_actor*>(served.manager()));
+    self->request(served.manager(), ask_limit, request)
+      .receive(on_answer, [&](const caf::error& error) {
+        fail(reply, error, served.system().render(error));
+      });
+  }
+
   void on_list(const httplib::Request& request, httplib::Response& reply) const {
     list_objects slice;
     auto text = request.get_param_value("cursor");
@@ -243,28 +270,20 @@ struct http_server::impl : httplib::Server {
     auto [stopped, failed] = std::from_chars(text.data(), end, slice.cursor);
     if (!text.empty() && (failed != std::errc{} || stopped != end))
       return fail(reply, 400, "cursor is not a number");
-    caf::scoped_actor self{served.system()};
-    self->request(served.manager(), ask_limit, slice)
-      .receive(
-        [&](const object_list& list) { reply.set_content(objects_json(list), json_type); },
-        [&](const caf::error& error) { fail(reply, error); });
+    ask(slice, reply,
+        [&](const object_list& list) { reply.set_content(objects_json(list), json_type); });
   }
 
   void on_remove(const httplib::Request& request, httplib::Response& reply) const {
     auto key = lm::canonical_key(std::string_view{request.get_param_value("key")});
     if (!key)
       return fail(reply, 400, "key: " + std::string{lm::to_string(key.fault)});
-    caf::scoped_actor self{served.system()};
-    self->request(served.manager(), ask_limit, remove_object{{key.bytes}})
-      .receive([&] { reply.set_content("{\"removed\":true}\n", json_type); },
-               [&](const caf::error& error) { fail(reply, error); });
+    ask(remove_object{{key.bytes}}, reply,
+        [&] { reply.set_content("{\"removed\":true}\n", json_type); });
   }
 
   void on_clear(httplib::Response& reply) const {
-    caf::scoped_actor self{served.system()};
-    self->request(served.manager(), ask_limit, clear_objects{})
-      .receive([&] { reply.set_content("{\"cleared\":true}\n", json_type); },
-               [&](const caf::error& error) { fail(reply, error); });
+    ask(clear_objects{}, reply, [&] { reply.set_content("{\"cleared\":true}\n", json_type); });
   }
 
   /// Answers the request if it may not.

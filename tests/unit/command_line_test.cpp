@@ -1,6 +1,7 @@
 #include "actors/command_line.hpp"
 
 #include "actors/config_options.hpp"
+#include "actors/number_text.hpp"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -239,8 +240,8 @@ TEST_CASE("what --print-config shows can be read back") {
              "--eviction", "lru", "--host", "::1", "--admin-token-file", "/some where/t"});
   REQUIRE(std::holds_alternative<print_text>(shown));
   auto text = std::get<print_text>(shown).text;
-  CHECK(contains(text, "pool-size = \"67108864\"\n"));
-  CHECK(contains(text, "max-object-size = \"16777216\"\n"));
+  CHECK(contains(text, "pool-size = \"64MiB\"\n"));
+  CHECK(contains(text, "max-object-size = \"16MiB\"\n"));
   temporary_file file{text};
   auto again = parse({"--print-config", "--config", file.path()});
   REQUIRE(std::holds_alternative<print_text>(again));
