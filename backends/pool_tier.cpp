@@ -50,8 +50,12 @@ slot pool_tier::slot_of(const object_record& record) const noexcept {
   return {record.offset_bytes, record.size_bytes, record.generation};
 }
 
+uint64_t pool_tier::memory_bytes(uint64_t size_bytes) const {
+  return slot_allocator::rounded_bytes(size_bytes);
+}
+
 uint64_t pool_tier::padded_bytes(const object_record& record) const {
-  return slot_allocator::rounded_bytes(record.size_bytes);
+  return memory_bytes(record.size_bytes);
 }
 
 // -- writing ------------------------------------------------------------------------------------
@@ -59,6 +63,8 @@ uint64_t pool_tier::padded_bytes(const object_record& record) const {
 caf::expected<reserved_object> pool_tier::reserve(const object_key& key,
                                                   const object_layout& layout,
                                                   uint64_t size_bytes, size_t evict_limit) {
+  if (memory_bytes(size_bytes) > allocator_.usable_bytes())
+    return caf::make_error(errc::too_large);
   auto block = allocator_.allocate(size_bytes);
   for (size_t evicted = 0; !block;) {
     if (evicted >= evict_limit)

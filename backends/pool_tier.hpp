@@ -20,6 +20,7 @@ public:
 
   caf::expected<reserved_object> reserve(const object_key& key, const object_layout& layout,
                                          uint64_t size_bytes, size_t evict_limit) override;
+  uint64_t memory_bytes(uint64_t size_bytes) const override;
   caf::error publish(object_handle handle, uint64_t checksum) override;
   caf::error abort(object_handle handle) override;
   caf::expected<held_object> hold(const object_key& key) override;
