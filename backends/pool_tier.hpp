@@ -43,7 +43,7 @@ private:
   uint32_t resolve(object_handle handle, object_record::state expected) const noexcept;
   uint32_t find_readable(const object_key& key) const;
   bool readable(const object_record& record) const noexcept;
-  slot slot_of(const object_record& record) const noexcept;
+  static slot slot_of(uint32_t index, const object_record& record) noexcept;
   uint64_t padded_bytes(const object_record& record) const;
 
   /// Evicts `victim`, and its neighbours in the pool if free memory lies scattered.
