@@ -64,7 +64,7 @@ stop_node() {
 # The interpreter of the Python environment; a missing one is an error, never a reason to skip.
 interop_python() {
   local repo=$1
-  local python=${KVASIR_PYTHON:-$repo/build/python/bin/python}
+  local python=${LMCACHE_PYTHON:-$repo/build/python/bin/python}
   if [[ ! -x $python ]]; then
     echo "there is no Python environment at $python: run tests/python_env.sh first" >&2
     return 1
