@@ -13,7 +13,7 @@ namespace {
 /// Accepts in the kernel, and never answers.
 class mute_server {
 public:
-  mute_server() : listening_(*kvasir::listen_on("127.0.0.1", 0)) {}
+  mute_server() : listening_(std::move(*kvasir::listen_on("127.0.0.1", 0))) {}
   std::string port() const { return std::to_string(listening_.port); }
 
 private:
