@@ -46,12 +46,17 @@ uint32_t pool_tier::find_readable(const object_key& key) const {
   return index != object_table::none && readable(table_[index]) ? index : object_table::none;
 }
 
-slot pool_tier::slot_of(const object_record& record) const noexcept {
-  return {record.offset_bytes, record.size_bytes, record.generation};
+/// A record's own generation would not do: another record may be at the same place next.
+slot pool_tier::slot_of(uint32_t index, const object_record& record) noexcept {
+  return {record.offset_bytes, record.size_bytes, handle_of(index, record)};
+}
+
+uint64_t pool_tier::memory_bytes(uint64_t size_bytes) const {
+  return slot_allocator::rounded_bytes(size_bytes);
 }
 
 uint64_t pool_tier::padded_bytes(const object_record& record) const {
-  return slot_allocator::rounded_bytes(record.size_bytes);
+  return memory_bytes(record.size_bytes);
 }
 
 // -- writing ------------------------------------------------------------------------------------
@@ -59,6 +64,8 @@ uint64_t pool_tier::padded_bytes(const object_record& record) const {
 caf::expected<reserved_object> pool_tier::reserve(const object_key& key,
                                                   const object_layout& layout,
                                                   uint64_t size_bytes, size_t evict_limit) {
+  if (memory_bytes(size_bytes) > allocator_.usable_bytes())
+    return caf::make_error(errc::too_large);
   auto block = allocator_.allocate(size_bytes);
   for (size_t evicted = 0; !block;) {
     if (evicted >= evict_limit)
@@ -80,7 +87,7 @@ caf::expected<reserved_object> pool_tier::reserve(const object_key& key,
   object_at_.ensure(block->handle);
   object_at_[block->handle] = index;
   record.now = object_record::state::reserved;
-  return reserved_object{handle_of(index, record), slot_of(record)};
+  return reserved_object{handle_of(index, record), slot_of(index, record)};
 }
 
 caf::error pool_tier::publish(object_handle handle, uint64_t checksum) {
@@ -124,7 +131,7 @@ caf::expected<held_object> pool_tier::hold(const object_key& key) {
   if (record.holds++ == 0)
     usage_.held_bytes += padded_bytes(record);
   policy_->touch(index);
-  return held_object{handle_of(index, record), slot_of(record), record.layout,
+  return held_object{handle_of(index, record), slot_of(index, record), record.layout,
                      record.checksum};
 }
 

@@ -20,6 +20,7 @@ public:
 
   caf::expected<reserved_object> reserve(const object_key& key, const object_layout& layout,
                                          uint64_t size_bytes, size_t evict_limit) override;
+  uint64_t memory_bytes(uint64_t size_bytes) const override;
   caf::error publish(object_handle handle, uint64_t checksum) override;
   caf::error abort(object_handle handle) override;
   caf::expected<held_object> hold(const object_key& key) override;
@@ -42,7 +43,7 @@ private:
   uint32_t resolve(object_handle handle, object_record::state expected) const noexcept;
   uint32_t find_readable(const object_key& key) const;
   bool readable(const object_record& record) const noexcept;
-  slot slot_of(const object_record& record) const noexcept;
+  static slot slot_of(uint32_t index, const object_record& record) noexcept;
   uint64_t padded_bytes(const object_record& record) const;
 
   /// Evicts `victim`, and its neighbours in the pool if free memory lies scattered.

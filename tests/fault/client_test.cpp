@@ -13,7 +13,11 @@ namespace {
 /// Accepts in the kernel, and never answers.
 class mute_server {
 public:
-  mute_server() : listening_(std::move(*kvasir::listen_on("127.0.0.1", 0))) {}
+  mute_server() {
+    auto listening = kvasir::listen_on("127.0.0.1", 0);
+    REQUIRE(listening);
+    listening_ = std::move(*listening);
+  }
   std::string port() const { return std::to_string(listening_.port); }
 
 private:
