@@ -20,9 +20,8 @@ class http_server {
 public:
   /// Binds to `host`; port 0 takes a free one. Serves when this returns.
   /// @returns the server, or `errc::io_error` with one line.
-  static caf::expected<std::unique_ptr<http_server>> open(const node& served,
-                                                          const std::string& host,
-                                                          uint16_t port);
+  static caf::expected<std::unique_ptr<http_server>>
+  open(const node& served, const std::string& host, uint16_t port);
   ~http_server();
 
   uint16_t port() const;

@@ -4,7 +4,6 @@
 #include <caf/make_actor.hpp>
 #include <caf/monitorable_actor.hpp>
 #include <caf/scheduler/abstract_coordinator.hpp>
-
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -39,13 +38,15 @@ void io_reply_base::on_timer() {
   unit_.schedule(task_);
 }
 
-// -- the actor that answers are sent to ---------------------------------------------------------
+// -- the actor that answers are sent to
+// ---------------------------------------------------------
 
 /// A `caf::actor_companion` would do, but Debian's library lacks its `disconnect`.
 class io_unit::mailman final : public caf::monitorable_actor {
 public:
   mailman(caf::actor_config& config, io_unit& unit)
-    : caf::monitorable_actor(config), unit_(&unit) {}
+    : caf::monitorable_actor(config),
+      unit_(&unit) {}
 
   void enqueue(caf::mailbox_element_ptr element, caf::execution_unit*) override {
     if (!element)
@@ -81,10 +82,13 @@ private:
   const io_unit* const unit_address_ = unit_;
 };
 
-// -- construction and end -----------------------------------------------------------------------
+// -- construction and end
+// -----------------------------------------------------------------------
 
 io_unit::io_unit(caf::actor_system& system)
-  : caf::execution_unit(&system), wheel_(clock::now()), now_(clock::now()) {
+  : caf::execution_unit(&system),
+    wheel_(clock::now()),
+    now_(clock::now()) {
   epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
   event_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   epoll_event event{};
@@ -93,8 +97,8 @@ io_unit::io_unit(caf::actor_system& system)
       || epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, event_fd_, &event) != 0)
     throw std::system_error(errno, std::generic_category(), "cannot create an I/O unit");
   caf::actor_config config{nullptr};
-  self_ = caf::make_actor<mailman, caf::strong_actor_ptr>(
-    system.next_actor_id(), system.node(), &system, config, *this);
+  self_ = caf::make_actor<mailman, caf::strong_actor_ptr>(system.next_actor_id(), system.node(),
+                                                          &system, config, *this);
   mailman_ = static_cast<mailman*>(self_->get());
 }
 
@@ -110,7 +114,9 @@ void io_unit::add_inline(caf::abstract_actor* actor) {
 }
 
 void io_unit::start() {
-  thread_ = std::thread{[this] { run(); }};
+  thread_ = std::thread{[this] {
+    run();
+  }};
 }
 
 void io_unit::stop() {
@@ -125,16 +131,20 @@ void io_unit::stop() {
     std::exchange(mailman_, nullptr)->disconnect();
     self_ = nullptr;
   }
+  // Destroyed without the lock: what a job holds may post from its destructor.
+  std::vector<caf::mailbox_element_ptr> replies;
+  std::vector<std::function<void()>> jobs;
   std::lock_guard guard{inbox_mutex_};
-  inbox_jobs_.clear();
-  inbox_replies_.clear();
+  replies.swap(inbox_replies_);
+  jobs.swap(inbox_jobs_);
 }
 
 bool io_unit::on_this_thread() const noexcept {
   return current_unit == this;
 }
 
-// -- from other threads -------------------------------------------------------------------------
+// -- from other threads
+// -------------------------------------------------------------------------
 
 /// @pre `inbox_mutex_` is held.
 void io_unit::wake() {
@@ -180,7 +190,8 @@ void io_unit::take_inbox() {
     job();
 }
 
-// -- asking -------------------------------------------------------------------------------------
+// -- asking
+// -------------------------------------------------------------------------------------
 
 caf::message_id io_unit::begin(io_reply_base& answer) {
   add_one(counters_.requests);
@@ -213,11 +224,12 @@ void io_unit::deliver(caf::mailbox_element& element) {
     schedule(reply->task_);
 }
 
-// -- running actors -----------------------------------------------------------------------------
+// -- running actors
+// -----------------------------------------------------------------------------
 
 void io_unit::exec_later(caf::resumable* actor) {
-  auto is_inline = std::find(inline_actors_.begin(), inline_actors_.end(), actor)
-                   != inline_actors_.end();
+  auto is_inline
+    = std::find(inline_actors_.begin(), inline_actors_.end(), actor) != inline_actors_.end();
   // An actor may keep naming this unit as its context while another thread runs it.
   if (is_inline && on_this_thread())
     run_queue_.push_back(actor);
@@ -249,7 +261,8 @@ void io_unit::run_actors() {
   }
 }
 
-// -- the loop -----------------------------------------------------------------------------------
+// -- the loop
+// -----------------------------------------------------------------------------------
 
 bool io_unit::watch(int fd, uint32_t events, io_task& task) {
   epoll_event event{};
@@ -270,7 +283,8 @@ void io_unit::unwatch(int fd) {
 }
 
 void io_unit::schedule(io_task& task) {
-  if (!std::exchange(task.scheduled_, true))
+  // A retired one may still be told of an answer while others of its round are destroyed.
+  if (!task.retired_ && !std::exchange(task.scheduled_, true))
     ready_.push_back(&task);
 }
 
@@ -299,17 +313,18 @@ void io_unit::run() {
   }
   while (auto reply = replies_.take_any())
     reply->fail(caf::make_error(errc::peer_unreachable));
+  destroy_retired();
   for (auto actor : run_queue_)
     hand_to_scheduler(actor);
   run_queue_.clear();
-  retired_.clear();
   current_unit = nullptr;
   system().thread_terminates();
 }
 
 void io_unit::run_round(int timeout_ms) {
   std::array<epoll_event, 128> events;
-  auto count = epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), timeout_ms);
+  auto count
+    = epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), timeout_ms);
   now_ = clock::now();
   for (auto i = 0; i < count; ++i) {
     auto& event = events[static_cast<size_t>(i)];
@@ -329,10 +344,15 @@ void io_unit::run_round(int timeout_ms) {
       task->run();
   }
   running_.clear();
-  // A task that retired while it was scheduled is still named in `ready_`.
-  if (!retired_.empty()) {
+  destroy_retired();
+}
+
+void io_unit::destroy_retired() {
+  while (!retired_.empty()) {
+    // A task that retired while it was scheduled is still named in `ready_`.
     std::erase_if(ready_, [](const io_task* task) { return task->retired_; });
-    retired_.clear();
+    // Destructors may retire others.
+    auto gone = std::exchange(retired_, {});
   }
 }
 

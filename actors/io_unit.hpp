@@ -137,9 +137,8 @@ public:
   /// Sends without waiting for an answer.
   template <class Handle, class Request>
   void send(const Handle& actor, Request&& what) {
-    static_assert(
-      caf::response_type<typename Handle::signatures, std::decay_t<Request>>::valid,
-      "the actor does not handle this message");
+    static_assert(caf::response_type<typename Handle::signatures, std::decay_t<Request>>::valid,
+                  "the actor does not handle this message");
     auto receiver = caf::actor_cast<caf::abstract_actor*>(actor);
     handover_release(receiver);
     enqueue(receiver, caf::make_mailbox_element(nullptr, caf::make_message_id(), {},
@@ -166,10 +165,12 @@ private:
   void run();
   void run_round(int timeout_ms);
   void take_inbox();
+  void destroy_retired();
   int wait_ms() const;
 
   std::vector<const caf::resumable*> inline_actors_;
-  std::vector<caf::resumable*> run_queue_; ///< Holds one reference each, as CAF hands them over.
+  std::vector<caf::resumable*>
+    run_queue_; ///< Holds one reference each, as CAF hands them over.
   io_reply_table replies_;
   io_reply_base* asking_ = nullptr; ///< Inside `request`: its answer needs no scheduling.
   timer_wheel wheel_;

@@ -23,8 +23,16 @@ constexpr size_t buffer_bytes = 16 * 1024;
 /// What one connection moves before others get their turn.
 constexpr uint64_t turn_bytes = 2 << 20;
 
-/// Read in pieces that are still in the core's cache when they are hashed.
-constexpr size_t piece_bytes = 256 * 1024;
+/// Read in pieces that are still in the core's cache when they are hashed: 64 KiB cost half as
+/// much as 256 KiB.
+constexpr size_t hashed_piece_bytes = 64 * 1024;
+constexpr size_t piece_bytes = 1 << 20;
+
+/// What is read at once where a PUT's header is expected.
+constexpr size_t put_header_read_bytes = 1024;
+
+/// How often a transfer that waits for its client is looked at.
+constexpr std::chrono::milliseconds look_every{500};
 
 /// EXISTs that become one message.
 constexpr size_t max_checks = buffer_bytes / lm::client_header_size + 1;
@@ -51,7 +59,10 @@ void lm_connection::open() {
   shard_.unit.schedule(*this);
 }
 
-void lm_connection::on_events(uint32_t) {}
+void lm_connection::on_events(uint32_t events) {
+  dry_ = false;
+  hung_up_ = hung_up_ || (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+}
 
 void lm_connection::close() {
   if (std::exchange(closed_, true))
@@ -94,11 +105,9 @@ void lm_connection::run() {
 lm_connection::progress lm_connection::step() {
   if (pressure_asked_ && !pressure_.pending()) {
     pressure_asked_ = false;
-    if (pressure_ && pressure_.value.requests_wait
-        && stalled_for_ >= shard_.options.stall_limit_under_pressure) {
-      shard_.counters.add(lm_count::stalled_transfers);
-      return progress::ended;
-    }
+    if (pressure_ && pressure_.value.requests_wait)
+      if (auto outcome = yield_to_others(); outcome != progress::more)
+        return outcome;
   }
   switch (state_) {
     case state::header:
@@ -125,28 +134,40 @@ lm_connection::progress lm_connection::step() {
 
 // -- the socket ---------------------------------------------------------------------------------
 
+lm_connection::progress lm_connection::read_some(std::byte* target, size_t size,
+                                                 size_t& got) {
+  while (!dry_) {
+    auto count = recv(socket_.fd(), target, size, MSG_DONTWAIT);
+    if (count > 0) {
+      got = static_cast<size_t>(count);
+      moved_bytes_ += got;
+      // Saves the call that would only say so. An end has no event of its own to tell of it.
+      dry_ = got < size && !hung_up_;
+      return progress::more;
+    }
+    if (count == 0 || (errno != EAGAIN && errno != EINTR))
+      return progress::ended;
+    dry_ = errno == EAGAIN;
+  }
+  if (state_ != state::header || buffered() > 0)
+    acknowledge_now(socket_.fd());
+  return progress::blocked;
+}
+
 lm_connection::progress lm_connection::fill() {
   if (begin_ > 0) {
     std::memmove(buffer_.get(), buffer_.get() + begin_, buffered());
     end_ = buffered();
     begin_ = 0;
   }
-  for (;;) {
-    auto got = recv(socket_.fd(), buffer_.get() + end_, buffer_bytes - end_, MSG_DONTWAIT);
-    if (got > 0) {
-      end_ += static_cast<size_t>(got);
-      moved_bytes_ += static_cast<uint64_t>(got);
-      return progress::more;
-    }
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0 && errno == EAGAIN) {
-      if (state_ != state::header || buffered() > 0)
-        acknowledge_now(socket_.fd());
-      return progress::blocked;
-    }
-    return progress::ended;
-  }
+  // After a PUT another one is likely: its value should go into the slot, not in here first.
+  auto room = buffer_bytes - end_;
+  if (state_ == state::header && last_was_put_)
+    room = std::min(room, put_header_read_bytes);
+  size_t got = 0;
+  auto outcome = read_some(buffer_.get() + end_, room, got);
+  end_ += got;
+  return outcome;
 }
 
 lm_connection::progress lm_connection::flush() {
@@ -191,6 +212,9 @@ lm_connection::progress lm_connection::on_header() {
   auto request = parse_next();
   if (request.framing_lost())
     return lose_framing(request);
+  last_was_put_ = request.header.op == lm::command::put
+                  || (last_was_put_ && request.header.op == lm::command::exist
+                      && buffered() == lm::client_header_size);
   switch (request.header.op) {
     case lm::command::put:
       return begin_put(request);
@@ -315,23 +339,14 @@ lm_connection::progress lm_connection::receive_body() {
   while (done_bytes_ < size_bytes_) {
     if (moved_bytes_ >= turn_end_)
       return progress::yield;
-    auto want = std::min<uint64_t>(piece_bytes, size_bytes_ - done_bytes_);
-    auto got = recv(socket_.fd(), target + done_bytes_, want, MSG_DONTWAIT);
-    if (got > 0) {
-      auto count = static_cast<uint64_t>(got);
-      if (verify)
-        hash_.update({target + done_bytes_, count});
-      done_bytes_ += count;
-      moved_bytes_ += count;
-      continue;
-    }
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0 && errno == EAGAIN) {
-      acknowledge_now(socket_.fd());
-      return progress::blocked;
-    }
-    return progress::ended;
+    auto want = std::min<uint64_t>(verify ? hashed_piece_bytes : piece_bytes,
+                                   size_bytes_ - done_bytes_);
+    size_t got = 0;
+    if (auto outcome = read_some(target + done_bytes_, want, got); outcome != progress::more)
+      return outcome;
+    if (verify)
+      hash_.update({target + done_bytes_, got});
+    done_bytes_ += got;
   }
   return finish_put();
 }
@@ -563,30 +578,42 @@ void lm_connection::watch_for_stall() {
   if (stall_timer_.armed() || !in_transfer())
     return;
   moved_at_last_look_ = moved_bytes_;
-  stalled_for_ = std::chrono::seconds{0};
-  shard_.unit.arm(stall_timer_, std::chrono::seconds{1});
+  stalled_for_ = std::chrono::milliseconds{0};
+  shard_.unit.arm(stall_timer_, look_every);
 }
 
 void lm_connection::on_stall_timer() {
   if (closed_ || !in_transfer())
     return;
-  if (moved_bytes_ != moved_at_last_look_) {
-    moved_at_last_look_ = moved_bytes_;
-    stalled_for_ = std::chrono::seconds{0};
-  } else {
-    stalled_for_ += std::chrono::seconds{1};
+  shard_.unit.arm(stall_timer_, look_every);
+  if (moved_bytes_ != std::exchange(moved_at_last_look_, moved_bytes_)) {
+    stalled_for_ = std::chrono::milliseconds{0};
+    return;
   }
-  shard_.unit.arm(stall_timer_, std::chrono::seconds{1});
-  if (stalled_for_ >= shard_.options.stall_limit) {
+  stalled_for_ += look_every;
+  doomed_ = stalled_for_ >= shard_.options.stall_limit;
+  if (doomed_) {
     shard_.counters.add(lm_count::stalled_transfers);
-    doomed_ = true;
-    shard_.unit.schedule(*this);
-  } else if (stalled_for_ > std::chrono::seconds{0} && !pressure_.pending()) {
+  } else if (!pressure_.pending()) {
     pressure_asked_ = true;
     shard_.unit.request(shard_.manager, check_pressure{}, pressure_,
                         shard_.options.room_deadline);
-    shard_.unit.schedule(*this);
   }
+  shard_.unit.schedule(*this);
+}
+
+/// Others wait for memory, and this transfer made no progress since a while.
+lm_connection::progress lm_connection::yield_to_others() {
+  if (!outbox_.empty() && stalled_for_ >= shard_.options.get_stall_limit_under_pressure) {
+    shard_.counters.add(lm_count::stalled_transfers);
+    return progress::ended;
+  }
+  if (state_ == state::receiving
+      && stalled_for_ >= shard_.options.put_stall_limit_under_pressure) {
+    shard_.unit.send(shard_.manager, abort_write{reserved_.value.id});
+    drop_value(lm_count::dropped_stalled);
+  }
+  return progress::more;
 }
 
 std::string lm_connection::peer() const {

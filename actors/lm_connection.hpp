@@ -88,6 +88,10 @@ private:
   progress lose_framing(const lm::client_header_result& request);
   progress refuse_foreigner(lm::protocol seen);
 
+  /// Reads into `target`, but for what `dry_` says is not there.
+  /// @returns `more` with `got` bytes, `blocked`, or `ended`.
+  progress read_some(std::byte* target, size_t size, size_t& got);
+
   /// Reads what is there into the buffer. @returns `more` if bytes came.
   progress fill();
   progress flush();
@@ -99,6 +103,7 @@ private:
   bool in_transfer() const noexcept;
   void watch_for_stall();
   void on_stall_timer();
+  progress yield_to_others();
   std::string peer() const;
 
   lm_shard& shard_;
@@ -109,6 +114,9 @@ private:
   bool doomed_ = false;
   bool closed_ = false;
   bool owns_leases_ = false; ///< The manager knows `owner_`.
+  bool last_was_put_ = false; ///< Or the EXIST that acknowledges one.
+  bool hung_up_ = false; ///< The client closed its side; bytes may still be here.
+  bool dry_ = false; ///< The last read took all there was; an event will tell of more.
 
   std::unique_ptr<std::byte[]> buffer_; ///< Headers, and the first bytes of a value.
   size_t begin_ = 0;
@@ -138,7 +146,7 @@ private:
   io_reply<pressure> pressure_;
   bool pressure_asked_ = false;
   uint64_t moved_at_last_look_ = 0;
-  std::chrono::seconds stalled_for_{0};
+  std::chrono::milliseconds stalled_for_{0};
 };
 
 } // namespace kvasir

@@ -29,6 +29,7 @@ const std::array<count_info, static_cast<size_t>(lm_count::count_)>& lm_count_in
     {"dropped_too_large", "PUTs dropped: larger than the largest object"},
     {"dropped_no_room", "PUTs dropped: no room within the deadline"},
     {"dropped_layout_mismatch", "PUTs dropped: longer than their shape and dtype"},
+    {"dropped_stalled", "PUTs dropped: no progress while others waited for room"},
     {"checksum_mismatches", "GETs whose value had changed in memory and was dropped"},
     {"stalled_transfers", "Transfers ended because they made no progress"},
   }};

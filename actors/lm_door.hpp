@@ -25,10 +25,13 @@ struct lm_options {
   size_t max_connections = 4096;
   /// Hash values as they arrive, and compare before they leave.
   bool verify_checksums = true;
-  /// A transfer without any progress ends after this time, or after the shorter one while
-  /// other requests wait for the memory that it holds.
-  std::chrono::seconds stall_limit{30};
-  std::chrono::seconds stall_limit_under_pressure{1};
+  /// A connection whose transfer makes no progress for this long is closed.
+  std::chrono::milliseconds stall_limit{30'000};
+  /// The same while other requests wait for the memory that it holds. A PUT only loses its slot
+  /// (its value is drained and dropped, the connection lives); a GET cannot be taken back, so
+  /// its connection is closed, and LMCache's client never reconnects: hence the longer time.
+  std::chrono::milliseconds put_stall_limit_under_pressure{500};
+  std::chrono::milliseconds get_stall_limit_under_pressure{5'000};
   /// How long a request may wait for room before a PUT is dropped or a GET is a miss.
   std::chrono::seconds room_deadline{10};
   /// Text of a LIST reply; what does not fit is left out and counted.
@@ -58,6 +61,7 @@ enum class lm_count : uint8_t {
   dropped_too_large,
   dropped_no_room,
   dropped_layout_mismatch,
+  dropped_stalled,
   checksum_mismatches,
   stalled_transfers,
   count_,

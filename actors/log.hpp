@@ -34,4 +34,8 @@ void write_limited(level severity, std::string_view message,
 bool parse(std::string_view text, level& result);
 bool parse(std::string_view text, format& result);
 
+/// The inverse of `parse`.
+std::string_view to_string(level value);
+std::string_view to_string(format value);
+
 } // namespace kvasir::log

@@ -38,6 +38,7 @@ struct node_status {
   uint64_t io_foreign_replies = 0;
   uint64_t io_eventfd_writes = 0;
   uint64_t io_timed_out = 0;
+  uint64_t http_wrong_protocol = 0; ///< Filled in by the HTTP port.
 };
 
 /// One kvasird: pool, actor system, storage manager, I/O units and front doors, started in this
@@ -64,6 +65,7 @@ public:
   const node_config& config() const { return config_; }
   const storage_manager_actor& manager() const { return manager_; }
   caf::actor_system& system() const { return *system_; }
+  const shm_pool& pool() const { return *pool_; }
 
   /// Readable once a part died without which this process must not go on (an eventfd).
   int failure_fd() const { return failure_fd_; }

@@ -16,7 +16,9 @@ constexpr size_t max_served_at_once = 64;
 
 storage_manager::storage_manager(caf::actor_config& config, std::unique_ptr<memory_tier> tier,
                                  storage_manager_options options)
-  : storage_manager_actor::base(config), tier_(std::move(tier)), options_(options) {}
+  : storage_manager_actor::base(config),
+    tier_(std::move(tier)),
+    options_(options) {}
 
 storage_manager::behavior_type storage_manager::make_behavior() {
   return {
@@ -80,26 +82,34 @@ storage_manager::behavior_type storage_manager::make_behavior() {
   };
 }
 
-// -- writing ------------------------------------------------------------------------------------
+// -- writing
+// ------------------------------------------------------------------------------------
 
 caf::expected<write_lease> storage_manager::try_reserve(const reserve_write& request) {
-  if (claimed_bytes_ + request.size_bytes > options_.max_claimed_bytes)
+  auto memory_bytes = tier_->memory_bytes(request.size_bytes);
+  if (claimed_bytes_ + memory_bytes > options_.max_claimed_bytes)
     return caf::make_error(errc::busy);
   // While the pool grows there will be room soon that costs no object its place.
   auto limit = growing_ ? size_t{0} : memory_tier::slice_objects;
   auto reserved = tier_->reserve(request.key, request.layout, request.size_bytes, limit);
   if (!reserved) {
-    if (reserved.error() == errc::busy && !growing_)
+    if (growing_)
+      return caf::make_error(errc::busy);
+    if (reserved.error() == errc::busy)
       continue_later();
     // What is reserved or held now will be given back, or can be evicted once released.
     auto others = leases_.writes() + leases_.reads() > 0;
     if (reserved.error() == errc::out_of_memory && others)
       return caf::make_error(errc::busy);
+    if (reserved.error() == errc::too_large)
+      ++counters_.rejected_too_large;
+    else if (reserved.error() == errc::out_of_memory)
+      ++counters_.rejected_out_of_memory;
     return std::move(reserved.error());
   }
-  claimed_bytes_ += request.size_bytes;
-  auto id = leases_.add({request.owner, reserved->handle, request.size_bytes,
-                         lease_table::kind::write});
+  claimed_bytes_ += memory_bytes;
+  auto id
+    = leases_.add({request.owner, reserved->handle, memory_bytes, lease_table::kind::write});
   return write_lease{id, reserved->where};
 }
 
@@ -112,10 +122,8 @@ caf::result<write_lease> storage_manager::on_reserve_write(reserve_write& reques
     auto lease = try_reserve(request);
     if (lease)
       return *lease;
-    if (lease.error() != errc::busy) {
-      ++counters_.rejected_out_of_memory;
+    if (lease.error() != errc::busy)
       return std::move(lease.error());
-    }
   }
   if (waiting_writes_.size() >= options_.max_waiting) {
     ++counters_.rejected_busy;
@@ -150,7 +158,8 @@ caf::result<void> storage_manager::on_abort_write(const abort_write& request) {
   return caf::unit;
 }
 
-// -- reading ------------------------------------------------------------------------------------
+// -- reading
+// ------------------------------------------------------------------------------------
 
 caf::expected<read_lease> storage_manager::try_acquire(const acquire_read& request) {
   auto extra_bytes = tier_->unheld_bytes(request.key);
@@ -162,20 +171,23 @@ caf::expected<read_lease> storage_manager::try_acquire(const acquire_read& reque
     return std::move(held.error());
   }
   ++counters_.hits;
-  auto id = leases_.add({request.owner, held->handle, held->where.size_bytes,
-                         lease_table::kind::read});
+  auto id = leases_.add(
+    {request.owner, held->handle, held->where.size_bytes, lease_table::kind::read});
   return read_lease{id, held->where, held->layout, held->checksum};
 }
 
 caf::result<read_lease> storage_manager::on_acquire_read(acquire_read& request) {
-  auto lease = try_acquire(request);
-  if (lease)
-    return *lease;
-  if (lease.error() != errc::busy)
-    return std::move(lease.error());
+  // A miss and a second hold of one object cost no budget and pass; nobody else overtakes.
+  if (waiting_reads_.empty() || tier_->unheld_bytes(request.key) == 0) {
+    auto lease = try_acquire(request);
+    if (lease)
+      return *lease;
+    if (lease.error() != errc::busy)
+      return std::move(lease.error());
+  }
   if (waiting_reads_.size() >= options_.max_waiting) {
     ++counters_.rejected_busy;
-    return std::move(lease.error());
+    return caf::make_error(errc::busy);
   }
   auto promise = make_response_promise<read_lease>();
   waiting_reads_.push_back({std::move(request), promise});
@@ -205,7 +217,8 @@ caf::result<exist_result> storage_manager::on_check_exist(const check_exist& req
   return result;
 }
 
-// -- ends ---------------------------------------------------------------------------------------
+// -- ends
+// ---------------------------------------------------------------------------------------
 
 void storage_manager::end_lease(const lease_table::lease& ended) {
   if (ended.what == lease_table::kind::read) {
@@ -234,34 +247,52 @@ caf::result<void> storage_manager::on_end_owner(const end_owner& request) {
   return caf::unit;
 }
 
+template <class Queue, class Attempt>
+bool storage_manager::serve_first(Queue& queue, Attempt attempt) {
+  if (queue.empty())
+    return false;
+  auto& first = queue.front();
+  auto lease = attempt(first.request);
+  if (!lease && lease.error() == errc::busy)
+    return false;
+  if (lease)
+    first.promise.deliver(*lease);
+  else
+    first.promise.deliver(std::move(lease.error()));
+  queue.pop_front();
+  return true;
+}
+
 void storage_manager::serve_waiting() {
-  for (size_t i = 0; i < max_served_at_once && !waiting_reads_.empty(); ++i) {
-    auto& first = waiting_reads_.front();
-    auto lease = try_acquire(first.request);
-    if (!lease && lease.error() == errc::busy)
-      break;
-    if (lease)
-      first.promise.deliver(*lease);
-    else
-      first.promise.deliver(std::move(lease.error()));
-    waiting_reads_.pop_front();
-  }
-  for (size_t i = 0; i < max_served_at_once && !waiting_writes_.empty(); ++i) {
-    auto& first = waiting_writes_.front();
-    auto lease = try_reserve(first.request);
-    if (!lease && lease.error() == errc::busy)
-      break;
-    if (lease) {
-      first.promise.deliver(*lease);
-    } else {
-      ++counters_.rejected_out_of_memory;
-      first.promise.deliver(std::move(lease.error()));
+  if (waiting_reads_.empty() && waiting_writes_.empty())
+    return;
+  const auto evicted_before = tier_->usage().evicted_objects;
+  for (size_t served = 0;; ++served) {
+    auto evicted = tier_->usage().evicted_objects - evicted_before;
+    if (served == max_served_at_once || evicted >= memory_tier::slice_objects) {
+      continue_later(); // Perhaps no other event comes that would serve the rest.
+      return;
     }
-    waiting_writes_.pop_front();
+    if (!serve_first(waiting_reads_, [this](auto& request) { return try_acquire(request); })
+        && !serve_first(waiting_writes_,
+                        [this](auto& request) { return try_reserve(request); }))
+      return;
   }
 }
 
-// -- the whole ----------------------------------------------------------------------------------
+void storage_manager::on_exit() {
+  handover_scope scope{this};
+  auto fail = [](auto& queue) {
+    for (auto& waiting : queue)
+      waiting.promise.deliver(caf::make_error(errc::peer_unreachable));
+    queue.clear();
+  };
+  fail(waiting_writes_);
+  fail(waiting_reads_);
+}
+
+// -- the whole
+// ----------------------------------------------------------------------------------
 
 caf::result<void> storage_manager::on_remove_object(const remove_object& request) {
   if (!tier_->remove(request.key))

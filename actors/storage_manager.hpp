@@ -23,8 +23,9 @@ namespace kvasir {
 /// A request that finds no room waits in a queue of bounded length for what others give back;
 /// it is the asker's deadline that ends the wait, by `end_owner`.
 using storage_manager_actor = caf::typed_actor<
-  /// Errors: `too_large`, `out_of_memory` if nothing will give way, `busy` if the queue is full,
-  /// `not_reserved` if the owner ended while it waited.
+  /// Errors: `too_large`, `out_of_memory` if nothing will give way, `busy` if the queue is
+  /// full, `not_reserved` if the owner ended while it waited, `peer_unreachable` if the manager
+  /// did.
   caf::replies_to<reserve_write>::with<write_lease>,
   /// Errors: `not_reserved`: the lease is not there (any more), nothing was published.
   caf::replies_to<finish_write>::with<void>,
@@ -33,17 +34,13 @@ using storage_manager_actor = caf::typed_actor<
   /// Errors: `not_found`, and while too much is held: `busy`, `not_reserved` as above.
   caf::replies_to<acquire_read>::with<read_lease>,
   /// Errors: `not_reserved`.
-  caf::replies_to<release_read>::with<void>,
-  caf::replies_to<end_owner>::with<void>,
+  caf::replies_to<release_read>::with<void>, caf::replies_to<end_owner>::with<void>,
   caf::replies_to<check_exist>::with<exist_result>,
   caf::replies_to<list_objects>::with<object_list>,
   /// Errors: `not_found`.
-  caf::replies_to<remove_object>::with<void>,
-  caf::replies_to<clear_objects>::with<void>,
-  caf::replies_to<check_health>::with<void>,
-  caf::replies_to<check_pressure>::with<pressure>,
-  caf::replies_to<get_storage_status>::with<storage_status>,
-  caf::reacts_to<pool_grown>,
+  caf::replies_to<remove_object>::with<void>, caf::replies_to<clear_objects>::with<void>,
+  caf::replies_to<check_health>::with<void>, caf::replies_to<check_pressure>::with<pressure>,
+  caf::replies_to<get_storage_status>::with<storage_status>, caf::reacts_to<pool_grown>,
   caf::reacts_to<continue_work>>;
 
 struct storage_manager_options {
@@ -57,8 +54,8 @@ struct storage_manager_options {
   size_t max_waiting = 4096;
 };
 
-/// Implements `storage_manager_actor`. Ends on `exit_msg` only; if it dies otherwise the process
-/// must end: sockets still write into slots that a fresh manager would hand out again.
+/// Implements `storage_manager_actor`. Ends on `exit_msg` only; if it dies otherwise the
+/// process must end: sockets still write into slots that a fresh manager would hand out again.
 class storage_manager final : public storage_manager_actor::base {
 public:
   storage_manager(caf::actor_config& config, std::unique_ptr<memory_tier> tier,
@@ -67,6 +64,9 @@ public:
   behavior_type make_behavior() override;
 
   const char* name() const override { return "storage_manager"; }
+
+  /// Answers who still waits; their promises also keep this actor's memory alive.
+  void on_exit() override;
 
 private:
   struct waiting_write {
@@ -95,6 +95,10 @@ private:
   caf::expected<write_lease> try_reserve(const reserve_write& request);
   caf::expected<read_lease> try_acquire(const acquire_read& request);
   void end_lease(const lease_table::lease& ended);
+
+  /// Answers the first in line. @returns false if there is none, or it must go on waiting.
+  template <class Queue, class Attempt>
+  bool serve_first(Queue& queue, Attempt attempt);
   void serve_waiting();
   void continue_later();
 

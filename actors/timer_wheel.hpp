@@ -49,7 +49,8 @@ public:
   timer_wheel& operator=(const timer_wheel&) = delete;
   ~timer_wheel();
 
-  /// (Re)arms `timer` to fire at the first `advance` to a time >= `when`.
+  /// (Re)arms `timer` to fire at the first `advance` past `when`, rounded up to a tick: never
+  /// early, up to `resolution` late. A time in the past means the next tick.
   void arm(wheel_timer& timer, clock::time_point when);
 
   void disarm(wheel_timer& timer) noexcept { timer.unlink(); }

@@ -65,11 +65,15 @@ public:
 
   /// Sets a slot of `size_bytes` bytes aside, evicting up to `evict_limit` objects for it.
   /// @returns the object, or
+  ///   - `errc::too_large` if it exceeds the usable memory: nothing was evicted,
   ///   - `errc::busy` if the limit was reached: what was evicted stays evicted, call again,
   ///   - `errc::out_of_memory` if nothing (more) may be evicted.
   virtual caf::expected<reserved_object> reserve(const object_key& key,
                                                  const object_layout& layout,
                                                  uint64_t size_bytes, size_t evict_limit) = 0;
+
+  /// Memory that an object of `size_bytes` bytes takes, padding included.
+  virtual uint64_t memory_bytes(uint64_t size_bytes) const = 0;
 
   /// Makes a reserved object readable under its key; a former object is replaced.
   /// @returns none, or `errc::not_reserved`.

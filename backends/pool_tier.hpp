@@ -20,6 +20,7 @@ public:
 
   caf::expected<reserved_object> reserve(const object_key& key, const object_layout& layout,
                                          uint64_t size_bytes, size_t evict_limit) override;
+  uint64_t memory_bytes(uint64_t size_bytes) const override;
   caf::error publish(object_handle handle, uint64_t checksum) override;
   caf::error abort(object_handle handle) override;
   caf::expected<held_object> hold(const object_key& key) override;
@@ -42,8 +43,17 @@ private:
   uint32_t resolve(object_handle handle, object_record::state expected) const noexcept;
   uint32_t find_readable(const object_key& key) const;
   bool readable(const object_record& record) const noexcept;
-  slot slot_of(const object_record& record) const noexcept;
+  static slot slot_of(uint32_t index, const object_record& record) noexcept;
   uint64_t padded_bytes(const object_record& record) const;
+
+  /// Evicts `victim`, and its neighbours in the pool if free memory lies scattered.
+  /// @returns the number of objects evicted, at most `limit` (at least 1).
+  size_t evict(uint32_t victim, uint64_t wanted_bytes, size_t limit);
+  void evict_one(uint32_t index);
+  bool scattered() const noexcept;
+
+  /// A neighbour in the pool that may be evicted, the smaller one; `none` if neither may.
+  uint32_t neighbour_of(uint32_t index) const;
 
   /// Complete -> evicting, and on to absent if nobody holds it.
   void retire(uint32_t index);
@@ -51,6 +61,7 @@ private:
 
   object_table table_;
   slot_allocator allocator_;
+  chunked_array<uint32_t> object_at_; ///< Record by the allocator's handle.
   std::unique_ptr<eviction_policy> policy_;
   eviction_policy::held_predicate is_held_;
   uint32_t epoch_ = 0;

@@ -109,7 +109,9 @@ std::optional<uint32_t> slot_allocator::used_after(uint32_t handle) const {
 }
 
 uint64_t slot_allocator::rounded_bytes(uint64_t size_bytes) {
-  return round_to_class(pages_of(size_bytes)) * page_bytes;
+  auto pages = round_to_class(pages_of(size_bytes));
+  constexpr auto most = std::numeric_limits<uint64_t>::max();
+  return pages > most / page_bytes ? most : pages * page_bytes;
 }
 
 uint64_t slot_allocator::largest_free_bytes() const {

@@ -70,7 +70,8 @@ public:
   std::optional<uint32_t> used_before(uint32_t handle) const;
   std::optional<uint32_t> used_after(uint32_t handle) const;
 
-  /// Bytes that `allocate` sets aside for a request: the size of its class.
+  /// Bytes that `allocate` sets aside for a request: the size of its class; the largest number
+  /// if there is none.
   static uint64_t rounded_bytes(uint64_t size_bytes);
 
   uint64_t capacity_bytes() const { return uint64_t{capacity_pages_} * page_bytes; }

@@ -1,0 +1,95 @@
+#include "actors/http_json.hpp"
+
+#include "actors/config_options.hpp"
+#include "actors/node.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace kvasir {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+std::string text_of(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+json storage_of(const storage_status& s) {
+  return {
+    {"capacity_bytes", s.capacity_bytes},
+    {"usable_bytes", s.usable_bytes},
+    {"used_bytes", s.used_bytes},
+    {"claimed_bytes", s.claimed_bytes},
+    {"held_bytes", s.held_bytes},
+    {"objects", s.objects},
+    {"write_leases", s.write_leases},
+    {"read_leases", s.read_leases},
+    {"waiting", s.waiting},
+    {"hits", s.hits},
+    {"misses", s.misses},
+    {"published", s.published},
+    {"replaced", s.replaced},
+    {"evicted_objects", s.evicted_objects},
+    {"evicted_bytes", s.evicted_bytes},
+    {"removed", s.removed},
+    {"aborted_writes", s.aborted_writes},
+    {"rejected_too_large", s.rejected_too_large},
+    {"rejected_out_of_memory", s.rejected_out_of_memory},
+    {"rejected_busy", s.rejected_busy},
+    {"corrupt_objects", s.corrupt_objects},
+    {"unknown_leases", s.unknown_leases},
+  };
+}
+
+json lm_of(const front_door_status& s) {
+  json result{{"open_connections", s.open_connections}};
+  const auto& infos = lm_count_infos();
+  for (size_t i = 0; i < infos.size() && i < s.counters.size(); ++i)
+    result[std::string{infos[i].name}] = s.counters[i];
+  return result;
+}
+
+} // namespace
+
+std::string status_json(const node_status& s, const node_config& config) {
+  json effective;
+  for (const auto& [name, value] : describe_config(config))
+    effective[name] = value;
+  json result{
+    {"boot_id", s.boot_id},
+    {"uptime_seconds", s.uptime.count()},
+    {"healthy", s.healthy},
+    {"unhealthy_reason", s.unhealthy_reason},
+    {"pool",
+     {{"name", s.pool_name},
+      {"fallback_reason", s.pool_fallback_reason},
+      {"growing", s.growing},
+      {"segment_lost", s.segment_lost}}},
+    {"storage", storage_of(s.storage)},
+    {"lm", lm_of(s.lm)},
+    {"http", {{"wrong_protocol", s.http_wrong_protocol}}},
+    {"io",
+     {{"requests", s.io_requests},
+      {"inline_resumes", s.io_inline_resumes},
+      {"scheduler_enqueues", s.io_scheduler_enqueues},
+      {"foreign_replies", s.io_foreign_replies},
+      {"eventfd_writes", s.io_eventfd_writes},
+      {"timed_out", s.io_timed_out}}},
+    {"config", std::move(effective)},
+  };
+  return text_of(result);
+}
+
+std::string objects_json(const object_list& list) {
+  auto objects = json::array();
+  for (const auto& object : list.objects)
+    objects.push_back({{"key", object.key.bytes}, {"size_bytes", object.size_bytes}});
+  return text_of({{"objects", std::move(objects)}, {"next_cursor", list.next_cursor}});
+}
+
+std::string error_json(std::string_view text) {
+  return text_of({{"error", text}});
+}
+
+} // namespace kvasir

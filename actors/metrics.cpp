@@ -1,0 +1,125 @@
+#include "actors/metrics.hpp"
+
+#include "actors/node.hpp"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kvasir {
+
+namespace {
+
+constexpr auto counter_type = prometheus::MetricType::Counter;
+constexpr auto gauge_type = prometheus::MetricType::Gauge;
+
+class families {
+public:
+  void gauge(const std::string& name, const char* help, uint64_t value) {
+    auto& added = add(name, help, gauge_type);
+    added.gauge.value = static_cast<double>(value);
+  }
+
+  void counter(const std::string& name, const std::string& help, uint64_t value) {
+    auto& added = add(name + "_total", help, counter_type);
+    added.counter.value = static_cast<double>(value);
+  }
+
+  /// A constant 1 whose label says something.
+  void info(const std::string& name, const char* help, const char* label,
+            const std::string& value) {
+    auto& added = add(name, help, gauge_type);
+    added.gauge.value = 1;
+    added.label.push_back({label, value});
+  }
+
+  std::string text() const {
+    std::ostringstream out;
+    prometheus::TextSerializer{}.Serialize(out, all_);
+    return out.str();
+  }
+
+private:
+  prometheus::ClientMetric& add(const std::string& name, const std::string& help,
+                                prometheus::MetricType type) {
+    auto& family = all_.emplace_back();
+    family.name = "kvasir_" + name;
+    family.help = help;
+    family.type = type;
+    return family.metric.emplace_back();
+  }
+
+  std::vector<prometheus::MetricFamily> all_;
+};
+
+void add_storage(families& to, const storage_status& s) {
+  to.gauge("pool_capacity_bytes", "Size of the pool", s.capacity_bytes);
+  to.gauge("pool_usable_bytes", "Part of the pool that is faulted in already", s.usable_bytes);
+  to.gauge("pool_used_bytes", "Pool memory of complete, reserved and held objects",
+           s.used_bytes);
+  to.gauge("claimed_bytes", "Pool memory of values that are not complete yet", s.claimed_bytes);
+  to.gauge("held_bytes", "Pool memory that readers hold", s.held_bytes);
+  to.gauge("objects", "Objects that can be read", s.objects);
+  to.gauge("write_leases", "Values on their way in", s.write_leases);
+  to.gauge("read_leases", "Values on their way out", s.read_leases);
+  to.gauge("waiting_requests", "Requests that wait for room", s.waiting);
+  to.counter("hits", "Reads that found their object", s.hits);
+  to.counter("misses", "Reads that did not find their object", s.misses);
+  to.counter("published", "Objects that became readable", s.published);
+  to.counter("replaced", "Objects replaced by a newer one of the same key", s.replaced);
+  to.counter("evicted_objects", "Objects that gave way to others", s.evicted_objects);
+  to.counter("evicted_bytes", "Pool memory of the objects that gave way", s.evicted_bytes);
+  to.counter("removed_objects", "Objects removed on request", s.removed);
+  to.counter("aborted_writes", "Values that were not completed", s.aborted_writes);
+  to.counter("rejected_too_large", "Writes refused: larger than the largest object",
+             s.rejected_too_large);
+  to.counter("rejected_out_of_memory", "Writes refused: nothing would give way",
+             s.rejected_out_of_memory);
+  to.counter("rejected_busy", "Requests refused: too many wait for room", s.rejected_busy);
+  to.counter("corrupt_objects", "Objects dropped because their bytes had changed",
+             s.corrupt_objects);
+  to.counter("unknown_leases", "Leases ended that were not there", s.unknown_leases);
+}
+
+void add_lm(families& to, const front_door_status& s) {
+  to.gauge("lm_open_connections", "Open lm:// connections", s.open_connections);
+  const auto& infos = lm_count_infos();
+  for (size_t i = 0; i < infos.size() && i < s.counters.size(); ++i)
+    to.counter("lm_" + std::string{infos[i].name}, std::string{infos[i].help}, s.counters[i]);
+}
+
+} // namespace
+
+std::string render_metrics(const node_status& status) {
+  families all;
+  all.info("boot_info", "Names this process: counters start at 0 with it", "boot_id",
+           status.boot_id);
+  all.gauge("healthy", "1 if the node can do its work", status.healthy ? 1 : 0);
+  all.gauge("pool_growing", "1 while the pool is still being faulted in",
+            status.growing ? 1 : 0);
+  all.gauge("pool_shared", "1 if the pool is in shared memory",
+            status.pool_name.empty() ? 0 : 1);
+  all.counter("segment_lost", "Times another process removed the segment's name",
+              status.segment_lost);
+  add_storage(all, status.storage);
+  add_lm(all, status.lm);
+  all.counter("http_wrong_protocol",
+              "Connections of another protocol's client to the HTTP port",
+              status.http_wrong_protocol);
+  all.counter("io_requests", "Messages from I/O threads to actors", status.io_requests);
+  all.counter("io_inline_resumes", "Actors that I/O threads ran themselves",
+              status.io_inline_resumes);
+  all.counter("io_scheduler_enqueues", "Actors that I/O threads handed to the scheduler",
+              status.io_scheduler_enqueues);
+  all.counter("io_foreign_replies", "Answers that came from another thread",
+              status.io_foreign_replies);
+  all.counter("io_eventfd_writes", "Wake-ups of I/O threads", status.io_eventfd_writes);
+  all.counter("io_timed_out", "Requests to actors whose deadline passed", status.io_timed_out);
+  return all.text();
+}
+
+} // namespace kvasir

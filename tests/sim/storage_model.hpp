@@ -1,0 +1,413 @@
+// kvasir: an actor-model KV-cache runtime.  SPDX-License-Identifier: Apache-2.0
+
+#pragma once
+
+#include "backends/memory_tier.hpp"
+#include "backends/slot_allocator.hpp"
+#include "messages/storage_messages.hpp"
+#include "support/simulation.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace kvasir::test {
+
+using storage_request
+  = std::variant<reserve_write, finish_write, abort_write, acquire_read, release_read,
+                 end_owner, check_exist, list_objects, remove_object, clear_objects,
+                 check_pressure, get_storage_status>;
+
+/// What a storage manager must know and answer, written down as plainly as possible: a map of
+/// what is readable and a map of who holds what. It learns of each request when the manager
+/// takes it out of its mailbox, and of each answer while the manager gives it.
+///
+/// Two things it cannot foretell and takes from the tier: which objects were evicted, and
+/// whether there was room.
+class storage_model {
+public:
+  struct lease {
+    owner_id owner = 0;
+    bool write = false;
+    std::string key;
+    slot where;
+    object_layout layout;
+    uint64_t checksum = 0;
+  };
+
+  storage_model(const memory_tier& tier, size_t max_waiting)
+    : tier_(tier),
+      max_waiting_(max_waiting) {}
+
+  /// The first thing that was wrong; empty so far.
+  const std::string& failure() const { return failure_; }
+  void fail(std::string what) {
+    if (failure_.empty())
+      failure_ = std::move(what);
+  }
+
+  void on_sent(uint64_t id, storage_request what) { requests_[id].what = std::move(what); }
+
+  /// The manager is about to handle this request.
+  void on_handled(uint64_t id) {
+    auto& request = requests_.at(id);
+    request.handled = true;
+    std::visit([&](auto& what) { handle(id, request, what); }, request.what);
+  }
+
+  void on_answer(uint64_t id, caf::message answer) {
+    auto found = requests_.find(id);
+    if (found == requests_.end() || !found->second.handled)
+      return fail("an answer to a request that was not made");
+    auto& request = found->second;
+    if (++request.answers > 1)
+      return fail("a request was answered twice");
+    waiting_.erase(id);
+    std::visit([&](auto& what) { check(request, what, answer); }, request.what);
+  }
+
+  /// What must hold between any two messages.
+  void check_invariants() {
+    if (auto wrong = tier_.audit(); !wrong.empty())
+      fail("audit: " + wrong);
+    auto usage = tier_.usage();
+    if (usage.used_bytes > usage.usable_bytes || usage.usable_bytes > usage.capacity_bytes)
+      fail("more memory is used than there is");
+    if (usage.published
+        != usage.objects + usage.replaced + usage.evicted_objects + usage.removed)
+      fail("published objects are neither there nor accounted for");
+    learn_evictions(usage);
+    check_slots(usage);
+  }
+
+  /// After everybody was answered and every owner ended.
+  void check_end() {
+    for (auto& [id, request] : requests_)
+      if (request.handled && request.answers != 1)
+        return fail("request " + std::to_string(id) + " was never answered");
+    if (!leases_.empty())
+      fail("a lease outlived its owner");
+    auto usage = tier_.usage();
+    uint64_t readable = 0;
+    for (auto& [key, object] : readable_)
+      readable += padded(object.where);
+    if (usage.used_bytes != readable)
+      fail("memory leaked: " + std::to_string(usage.used_bytes) + " bytes are used, "
+           + std::to_string(readable) + " readable");
+    if (usage.held_bytes != 0)
+      fail("a hold is left over");
+  }
+
+  bool all_answered() const { return waiting_.empty(); }
+
+private:
+  struct stored {
+    slot where;
+    object_layout layout;
+    uint64_t checksum = 0;
+  };
+
+  struct asked {
+    storage_request what;
+    bool handled = false;
+    size_t answers = 0;
+    errc expected{}; ///< The error it must get; 0: none, or one that depends on room.
+    bool must_fail = false;
+    bool found = false; ///< For `remove_object`.
+  };
+
+  static uint64_t padded(const slot& where) {
+    return slot_allocator::rounded_bytes(where.size_bytes);
+  }
+
+  // -- what a request does --------------------------------------------------------------------
+
+  std::optional<lease> take(asked& from, lease_id id, bool write) {
+    auto found = leases_.find(id);
+    if (found == leases_.end() || found->second.write != write) {
+      from.must_fail = true;
+      from.expected = errc::not_reserved;
+      ++counts_.unknown_leases;
+      return std::nullopt;
+    }
+    auto result = found->second;
+    leases_.erase(found);
+    return result;
+  }
+
+  void handle(uint64_t id, asked&, const reserve_write&) { waiting_.insert(id); }
+  void handle(uint64_t id, asked&, const acquire_read&) { waiting_.insert(id); }
+
+  void handle(uint64_t, asked& self, const finish_write& what) {
+    if (auto ended = take(self, what.id, true))
+      readable_[ended->key] = {ended->where, ended->layout, what.checksum};
+  }
+
+  void handle(uint64_t, asked& self, const abort_write& what) {
+    if (take(self, what.id, true))
+      ++counts_.aborted_writes;
+  }
+
+  void handle(uint64_t, asked& self, const release_read& what) {
+    auto ended = take(self, what.id, false);
+    if (!ended || !what.corrupt)
+      return;
+    ++counts_.corrupt_objects;
+    auto found = readable_.find(ended->key);
+    if (found != readable_.end() && found->second.where == ended->where)
+      readable_.erase(found);
+  }
+
+  void handle(uint64_t, asked&, const end_owner& what) {
+    std::erase_if(leases_, [&](auto& entry) {
+      auto mine = entry.second.owner == what.owner;
+      counts_.aborted_writes += mine && entry.second.write;
+      return mine;
+    });
+    for (auto id : waiting_) {
+      auto& other = requests_.at(id);
+      auto write = std::get_if<reserve_write>(&other.what);
+      auto read = std::get_if<acquire_read>(&other.what);
+      if ((write != nullptr ? write->owner : read->owner) == what.owner) {
+        other.must_fail = true;
+        other.expected = errc::not_reserved;
+      }
+    }
+  }
+
+  void handle(uint64_t, asked& self, const remove_object& what) {
+    self.found = readable_.erase(what.key.bytes) > 0;
+  }
+
+  void handle(uint64_t, asked&, const clear_objects&) { readable_.clear(); }
+  void handle(uint64_t, asked&, const check_exist&) {}
+  void handle(uint64_t, asked&, const list_objects&) {}
+  void handle(uint64_t, asked&, const check_pressure&) {}
+  void handle(uint64_t, asked&, const get_storage_status&) {}
+
+  // -- what its answer must be ----------------------------------------------------------------
+
+  template <class T>
+  caf::expected<T> unwrap_checked(asked& self, caf::message& answer) {
+    auto result = unwrap<T>(answer);
+    if (!result && result.error().category() != caf::atom("kvasir"))
+      fail("an answer of the wrong type, or an error of another category");
+    if (self.must_fail && (result || result.error() != self.expected))
+      fail("a request that had to fail got another answer");
+    return result;
+  }
+
+  void must_be_ok(asked& self, caf::message& answer) {
+    auto result = unwrap_checked<void>(self, answer);
+    if (!result && !self.must_fail)
+      fail("a request that had to succeed failed");
+  }
+
+  void check(asked& self, const finish_write&, caf::message& answer) {
+    must_be_ok(self, answer);
+  }
+  void check(asked& self, const abort_write&, caf::message& answer) {
+    must_be_ok(self, answer);
+  }
+  void check(asked& self, const release_read&, caf::message& answer) {
+    must_be_ok(self, answer);
+  }
+  void check(asked& self, const end_owner&, caf::message& answer) { must_be_ok(self, answer); }
+  void check(asked& self, const clear_objects&, caf::message& answer) {
+    must_be_ok(self, answer);
+  }
+
+  void check(asked& self, const reserve_write& what, caf::message& answer) {
+    auto got = unwrap_checked<write_lease>(self, answer);
+    if (!got) {
+      counts_.rejected_too_large += got.error() == errc::too_large;
+      counts_.rejected_out_of_memory += got.error() == errc::out_of_memory;
+      count_busy(got.error());
+      return;
+    }
+    auto& where = got->where;
+    if (where.size_bytes != what.size_bytes || where.offset_bytes % 4096 != 0
+        || where.offset_bytes + padded(where) > tier_.usage().usable_bytes)
+      fail("a slot of the wrong size or place");
+    if (!slots_seen_.insert({where.offset_bytes, where.generation}).second)
+      fail("a slot was handed out again under the same generation");
+    add({what.owner, true, what.key.bytes, where, what.layout, 0}, got->id);
+  }
+
+  void check(asked& self, const acquire_read& what, caf::message& answer) {
+    auto got = unwrap_checked<read_lease>(self, answer);
+    auto found = readable_.find(what.key.bytes);
+    if (!got) {
+      counts_.misses += got.error() == errc::not_found;
+      count_busy(got.error());
+      if (got.error() == errc::not_found && found != readable_.end())
+        missing_.insert(what.key.bytes);
+      return;
+    }
+    ++counts_.hits;
+    if (found == readable_.end() || got->where != found->second.where)
+      return fail("a read found what is not readable");
+    if (got->checksum != found->second.checksum || got->layout != found->second.layout)
+      fail("a read got another checksum or layout than was stored");
+    add({what.owner, false, what.key.bytes, got->where, got->layout, got->checksum}, got->id);
+  }
+
+  void check(asked& self, const remove_object&, caf::message& answer) {
+    auto got = unwrap_checked<void>(self, answer);
+    if (static_cast<bool>(got) != self.found)
+      fail("remove did not say whether there was an object");
+  }
+
+  void check(asked& self, const check_exist& what, caf::message& answer) {
+    auto got = unwrap_checked<exist_result>(self, answer);
+    if (!got || got->found.size() != what.keys.size())
+      return fail("a question about existence was not answered key by key");
+    for (size_t i = 0; i < what.keys.size(); ++i) {
+      auto known = readable_.contains(what.keys[i].bytes);
+      if (got->found[i] == 1 && !known)
+        fail("a key exists that is not readable");
+      if (got->found[i] == 0 && known)
+        missing_.insert(what.keys[i].bytes);
+    }
+  }
+
+  void check(asked& self, const list_objects&, caf::message& answer) {
+    auto got = unwrap_checked<object_list>(self, answer);
+    if (!got)
+      return fail("a list was refused");
+    for (auto& listed : got->objects)
+      check_listed(listed);
+  }
+
+  void check(asked& self, const check_pressure&, caf::message& answer) {
+    auto got = unwrap_checked<pressure>(self, answer);
+    if (!got || got->requests_wait == waiting_.empty())
+      fail("pressure was reported where none is, or not where it is");
+  }
+
+  void check(asked& self, const get_storage_status&, caf::message& answer);
+
+  // -- bookkeeping ----------------------------------------------------------------------------
+
+  void count_busy(const caf::error& why) {
+    if (why != errc::busy)
+      return;
+    ++counts_.rejected_busy;
+    if (waiting_.size() < max_waiting_)
+      fail("busy, although fewer than the limit wait");
+  }
+
+  void add(lease what, lease_id id) {
+    if (!leases_.emplace(id, std::move(what)).second)
+      fail("a lease id was given out twice");
+  }
+
+  void check_listed(const object_info& listed) {
+    auto found = readable_.find(listed.key.bytes);
+    if (found == readable_.end())
+      fail("an object is listed that is not readable");
+    else if (found->second.where.size_bytes != listed.size_bytes)
+      fail("an object is listed with another size");
+  }
+
+  /// Whatever is readable by the books and not in the tier must have been evicted, and the
+  /// tier must have counted just as many evictions.
+  void learn_evictions(const tier_usage& usage) {
+    std::set<std::string> present;
+    uint64_t cursor = 0;
+    do {
+      auto slice = tier_.list(cursor);
+      for (auto& listed : slice.objects) {
+        check_listed(listed);
+        if (!present.insert(listed.key.bytes).second)
+          fail("an object is listed twice");
+      }
+      cursor = slice.next_cursor;
+    } while (cursor != 0);
+    for (auto& key : missing_)
+      if (present.contains(key))
+        fail("a readable object was reported missing");
+    missing_.clear();
+    evictions_
+      += std::erase_if(readable_, [&](auto& entry) { return !present.contains(entry.first); });
+    if (evictions_ != usage.evicted_objects)
+      fail("objects vanished without being evicted");
+  }
+
+  void check_slots(const tier_usage& usage) {
+    std::map<std::pair<uint64_t, uint64_t>, uint64_t> ranges; // (offset, generation) -> end
+    auto note = [&](const slot& where) {
+      ranges[{where.offset_bytes, where.generation}] = where.offset_bytes + padded(where);
+    };
+    for (auto& [id, held] : leases_)
+      note(held.where);
+    for (auto& [key, object] : readable_)
+      note(object.where);
+    uint64_t end = 0;
+    uint64_t total = 0;
+    for (auto& [place, range_end] : ranges) {
+      if (place.first < end)
+        fail("a slot was handed out that is still readable, reserved or held");
+      end = range_end;
+      total += range_end - place.first;
+    }
+    if (usage.used_bytes < total)
+      fail("slots are in use that the tier counts as free");
+  }
+
+  const memory_tier& tier_;
+  size_t max_waiting_;
+  std::string failure_;
+  std::map<uint64_t, asked> requests_;
+  std::set<uint64_t> waiting_; ///< Handled, not answered.
+  std::map<lease_id, lease> leases_;
+  std::map<std::string, stored> readable_;
+  std::set<std::pair<uint64_t, uint64_t>> slots_seen_;
+  std::set<std::string> missing_; ///< Reported absent by this message.
+  uint64_t evictions_ = 0;
+  storage_status counts_;
+};
+
+inline void storage_model::check(asked& self, const get_storage_status&, caf::message& answer) {
+  auto got = unwrap_checked<storage_status>(self, answer);
+  if (!got)
+    return fail("the status was refused");
+  uint64_t claimed = 0;
+  uint64_t writes = 0;
+  std::map<std::pair<uint64_t, uint64_t>, uint64_t> held;
+  for (auto& [id, open] : leases_) {
+    writes += open.write;
+    if (open.write)
+      claimed += padded(open.where);
+    else
+      held[{open.where.offset_bytes, open.where.generation}] = padded(open.where);
+  }
+  uint64_t held_bytes = 0;
+  for (auto& entry : held)
+    held_bytes += entry.second;
+  auto compare = [&](const char* what, uint64_t have, uint64_t want) {
+    if (have != want)
+      fail(std::string{"status: "} + what + " is " + std::to_string(have) + ", not "
+           + std::to_string(want));
+  };
+  compare("claimed_bytes", got->claimed_bytes, claimed);
+  compare("held_bytes", got->held_bytes, held_bytes);
+  compare("write_leases", got->write_leases, writes);
+  compare("read_leases", got->read_leases, leases_.size() - writes);
+  compare("waiting", got->waiting, waiting_.size());
+  compare("hits", got->hits, counts_.hits);
+  compare("misses", got->misses, counts_.misses);
+  compare("aborted_writes", got->aborted_writes, counts_.aborted_writes);
+  compare("corrupt_objects", got->corrupt_objects, counts_.corrupt_objects);
+  compare("unknown_leases", got->unknown_leases, counts_.unknown_leases);
+  compare("rejected_busy", got->rejected_busy, counts_.rejected_busy);
+  compare("rejected_too_large", got->rejected_too_large, counts_.rejected_too_large);
+  compare("rejected_out_of_memory", got->rejected_out_of_memory,
+          counts_.rejected_out_of_memory);
+}
+
+} // namespace kvasir::test
