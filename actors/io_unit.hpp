@@ -22,6 +22,9 @@
 namespace kvasir {
 
 /// A connection, a listener: whatever runs on an I/O unit's thread and on no other.
+///
+/// None of it may throw, nor may a posted job: that ends the process (`std::terminate`), for
+/// nobody knows which slots such a task still writes into.
 class io_task {
 public:
   io_task() = default;
