@@ -186,10 +186,11 @@ struct io_fixture {
     }
   };
 
-  /// Spawns an actor that records in `record`.
+  /// Spawns an actor that records in `record`. Lazily, or one of CAF's workers might still be
+  /// busy with its first step when a unit asks it.
   probe_actor spawn(std::function<void()> during_exist = {},
                     std::function<void()> on_gate = {}) {
-    return system.spawn<probe>(record, std::move(during_exist), std::move(on_gate));
+    return system.spawn<probe, caf::lazy_init>(record, std::move(during_exist), std::move(on_gate));
   }
 
   /// Runs `what` on the unit's thread and waits for its end.

@@ -259,7 +259,7 @@ TEST_CASE_FIXTURE(asking_fixture,
 TEST_CASE("a hundred thousand requests wake up no thread and move no clock") {
   io_fixture fix;
   auto tier = std::make_unique<pool_tier>(1 << 20, std::move(*make_eviction_policy("s3fifo")));
-  auto manager = fix.system.spawn<storage_manager>(
+  auto manager = fix.system.spawn<storage_manager, caf::lazy_init>(
     std::move(tier), storage_manager_options{1 << 18, 1 << 19, 1 << 19, 64});
   io_unit unit{fix.system};
   unit.run_inline(manager);
