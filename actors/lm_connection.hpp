@@ -114,6 +114,7 @@ private:
   bool doomed_ = false;
   bool closed_ = false;
   bool owns_leases_ = false; ///< The manager knows `owner_`.
+  bool last_was_put_ = false; ///< Or the EXIST that acknowledges one.
   bool hung_up_ = false; ///< The client closed its side; bytes may still be here.
   bool dry_ = false; ///< The last read took all there was; an event will tell of more.
 

@@ -67,7 +67,8 @@ caf::result<front_door_drained> lm_server::on_drain() {
   if (drain_promises_.size() > 1)
     return promise;
   shards_left_ = shards_.size();
-  auto self = caf::actor_cast<lm_server_actor>(this);
+  // Not a handle: the shards belong to this actor, and would keep it alive.
+  auto self = address();
   // Listeners first, on the unit that accepts: what it accepted before is posted before.
   shards_.front()->unit.post([this, self] {
     for (auto& listener : acceptors_)
@@ -75,7 +76,10 @@ caf::result<front_door_drained> lm_server::on_drain() {
     acceptors_.clear();
     for (auto& shard : shards_)
       shard->unit.post([&shard = *shard, self] {
-        shard.drain([self] { caf::anon_send(self, front_door_drained{}); });
+        shard.drain([self] {
+          if (auto server = caf::actor_cast<caf::actor>(self))
+            caf::anon_send(server, front_door_drained{});
+        });
       });
   });
   return promise;

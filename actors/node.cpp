@@ -48,8 +48,9 @@ storage_manager_options manager_options(const node_config& config) {
   storage_manager_options result;
   result.max_object_bytes = config.max_object_bytes;
   // Room for two of the largest at a time, so that a frozen one leaves room for others.
-  result.max_claimed_bytes = std::max(config.pool_bytes / 4, 2 * config.max_object_bytes);
-  result.max_held_bytes = std::max(config.pool_bytes / 2, 2 * config.max_object_bytes);
+  auto two_largest = 2 * slot_allocator::rounded_bytes(config.max_object_bytes);
+  result.max_claimed_bytes = std::max(config.pool_bytes / 4, two_largest);
+  result.max_held_bytes = std::max(config.pool_bytes / 2, two_largest);
   return result;
 }
 

@@ -74,7 +74,11 @@ class Example:
         # LMCache asks for a fixed seed wherever processes share keys made of Python hashes.
         # Threads that spin while they wait for each other make a forward pass several times
         # slower as soon as anything else runs on the machine.
-        environment = os.environ | {"PYTHONHASHSEED": "0", "OMP_WAIT_POLICY": "passive"}
+        environment = os.environ | {
+            "PYTHONHASHSEED": "0",
+            "OMP_WAIT_POLICY": "passive",
+            "TQDM_DISABLE": "1",
+        }
         try:
             return subprocess.run(
                 command, env=environment, timeout=PROCESS_TIMEOUT_SECONDS
