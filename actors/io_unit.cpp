@@ -24,6 +24,15 @@ void add_one(std::atomic<uint64_t>& counter) noexcept {
   counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
+/// The address under which actors are handed over, also by those who know them as an actor.
+const void* handover_key([[maybe_unused]] caf::resumable* actor) noexcept {
+#if defined(__SANITIZE_THREAD__)
+  return dynamic_cast<caf::abstract_actor*>(actor);
+#else
+  return nullptr;
+#endif
+}
+
 } // namespace
 
 io_reply_base::~io_reply_base() {
@@ -200,6 +209,7 @@ caf::message_id io_unit::begin(io_reply_base& answer) {
 }
 
 void io_unit::enqueue(caf::abstract_actor* receiver, caf::mailbox_element_ptr element) {
+  handover_release(receiver); // The element is complete: what was written to it goes along.
   receiver->enqueue(std::move(element), this);
   run_actors();
 }
@@ -247,7 +257,10 @@ void io_unit::run_actors() {
     auto actor = run_queue_.back();
     run_queue_.pop_back();
     add_one(counters_.inline_resumes);
-    switch (actor->resume(this, quantum)) {
+    handover_acquire(handover_key(actor));
+    auto result = actor->resume(this, quantum);
+    handover_release(handover_key(actor));
+    switch (result) {
       case caf::resumable::resume_later:
         hand_to_scheduler(actor);
         break;

@@ -22,6 +22,9 @@
 namespace kvasir {
 
 /// A connection, a listener: whatever runs on an I/O unit's thread and on no other.
+///
+/// None of it may throw, nor may a posted job: that ends the process (`std::terminate`), for
+/// nobody knows which slots such a task still writes into.
 class io_task {
 public:
   io_task() = default;
@@ -129,7 +132,6 @@ public:
                   "the actor answers this request with another type");
     auto id = begin(answer);
     auto receiver = caf::actor_cast<caf::abstract_actor*>(actor);
-    handover_release(receiver);
     enqueue(receiver, caf::make_mailbox_element(self_, id, {}, std::forward<Request>(what)));
     end(answer, deadline);
   }
@@ -140,7 +142,6 @@ public:
     static_assert(caf::response_type<typename Handle::signatures, std::decay_t<Request>>::valid,
                   "the actor does not handle this message");
     auto receiver = caf::actor_cast<caf::abstract_actor*>(actor);
-    handover_release(receiver);
     enqueue(receiver, caf::make_mailbox_element(nullptr, caf::make_message_id(), {},
                                                 std::forward<Request>(what)));
   }

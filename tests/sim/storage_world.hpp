@@ -185,7 +185,7 @@ private:
   void handle_one() {
     if (!sim_.scheduler().has_job())
       return;
-    if (auto next = mailbox_->mailbox().peek(); next != nullptr && next->mid.is_request())
+    if (auto next = mailbox_->peek_at_next_mailbox_element(); next != nullptr && next->mid.is_request())
       model_->on_handled(next->mid.request_id().integer_value());
     sim_.step();
     model_->check_invariants();
@@ -389,7 +389,7 @@ private:
   }
 
   void handle_quickly() {
-    if (auto next = mailbox_->mailbox().peek(); next != nullptr && next->mid.is_request())
+    if (auto next = mailbox_->peek_at_next_mailbox_element(); next != nullptr && next->mid.is_request())
       model_->on_handled(next->mid.request_id().integer_value());
     sim_.step();
   }
