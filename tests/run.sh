@@ -50,6 +50,8 @@ run_ctest() {
 run_fuzz() {
   cmake/install_packages.sh clang libclang-rt-14-dev
   build fuzz --target kvasir_fuzz
+  # Undefined behaviour would otherwise only be printed.
+  local -x UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:suppressions=$PWD/tests/ubsan_suppressions.txt
   local target name found
   for target in build/fuzz/bin/*_fuzz; do
     name=$(basename "$target" _fuzz)
