@@ -35,12 +35,15 @@ void acceptor::open() {
   unit_.schedule(*this);
 }
 
-void acceptor::refuse_one() {
+bool acceptor::refuse_one() {
   spare_ = socket_handle{};
-  socket_handle refused{accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC)};
-  refused = socket_handle{};
+  socket_handle newcomer{accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC)};
+  auto refused = static_cast<bool>(newcomer);
+  newcomer = socket_handle{};
   spare_ = open_spare();
-  on_refuse_();
+  if (refused)
+    on_refuse_();
+  return refused;
 }
 
 void acceptor::run() {
@@ -60,7 +63,9 @@ void acceptor::run() {
       case ENOMEM:
         log::write_limited(log::level::error, "cannot accept a connection",
                            {{"cause", std::generic_category().message(errno)}});
-        refuse_one();
+        // All of them at once: those behind it in the queue would wait for an answer.
+        if (refuse_one())
+          break;
         unit_.arm(retry_, retry_after);
         return;
       default:

@@ -38,7 +38,8 @@ private:
     acceptor& self_;
   };
 
-  void refuse_one();
+  /// @returns false if there was nobody to refuse, or not even a descriptor for that.
+  bool refuse_one();
 
   io_unit& unit_;
   socket_handle listener_;

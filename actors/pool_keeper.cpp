@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <exception>
+#include <utility>
 
 namespace kvasir {
 
@@ -60,10 +61,15 @@ void pool_keeper::run() {
 }
 
 void pool_keeper::watch_name() {
-  if (!pool_.is_shared() || pool_.segment_present())
+  if (!pool_.is_shared() || pool_.segment_present()) {
+    name_is_lost_ = false;
+    return;
+  }
+  auto back = pool_.republish();
+  // One loss is told once, although each look at the name tries to mend it.
+  if (std::exchange(name_is_lost_, !back))
     return;
   ++segment_lost_;
-  auto back = pool_.republish();
   log::write(log::level::warn, "another process unlinked the pool's segment",
              {{"segment", pool_.name()}, {"published_again", back ? "yes" : "no"}});
 }

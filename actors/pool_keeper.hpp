@@ -42,6 +42,7 @@ private:
   std::atomic<uint64_t> segment_lost_{0};
   std::atomic<bool> growing_{true};
   std::atomic<bool> alive_{true};
+  bool name_is_lost_ = false; ///< Known so; the thread's own.
   std::mutex mutex_;
   std::condition_variable stop_signal_;
   bool stopping_ = false;

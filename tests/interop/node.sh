@@ -18,6 +18,8 @@ start_node() {
     return 1
   fi
   node_dir=$(mktemp -d)
+  # The program opens its output in the background; the search below may come first.
+  : >"$node_dir/stdout"
   trap stop_node EXIT
   "$kvasird" --host 127.0.0.1 --lm-port 0 --mp-port off --http-port 0 --pool-size 1GiB "$@" \
     >"$node_dir/stdout" 2>"$node_dir/stderr" </dev/null &
@@ -64,7 +66,7 @@ stop_node() {
 # The interpreter of the Python environment; a missing one is an error, never a reason to skip.
 interop_python() {
   local repo=$1
-  local python=${KVASIR_PYTHON:-$repo/build/python/bin/python}
+  local python=${LMCACHE_PYTHON:-$repo/build/python/bin/python}
   if [[ ! -x $python ]]; then
     echo "there is no Python environment at $python: run tests/python_env.sh first" >&2
     return 1

@@ -45,15 +45,33 @@ inline http_reply http(uint16_t port, const std::string& method, const std::stri
   return result;
 }
 
+/// Device and inode: an inode alone may belong to another mount's file.
+using file_set = std::set<std::pair<dev_t, ino_t>>;
+
+/// The files in shared memory that a process has open.
+inline file_set shared_files(pid_t pid) {
+  file_set result;
+  std::error_code failed;
+  auto folder = "/proc/" + std::to_string(pid) + "/fd";
+  for (const auto& entry : std::filesystem::directory_iterator{folder, failed}) {
+    struct stat found {};
+    auto target = std::filesystem::read_symlink(entry.path(), failed).string();
+    if (target.rfind("/dev/shm/", 0) == 0 && stat(entry.path().c_str(), &found) == 0)
+      result.emplace(found.st_dev, found.st_ino);
+  }
+  return result;
+}
+
 /// A running kvasird on free ports. Ended, reaped and its shared memory removed with this
 /// object at the latest.
 class running_daemon {
 public:
   /// Starts and waits for the line of readiness. Unless `arguments` say otherwise: free ports,
-  /// a pool of 64 MiB, two I/O threads.
+  /// a pool of 64 MiB, two I/O threads. `program`: what ends up being kvasird.
   explicit running_daemon(std::vector<std::string> arguments = {},
-                  std::vector<std::string> environment = {})
-    : process_("kvasird", with_defaults(std::move(arguments)), std::move(environment)) {
+                          std::vector<std::string> environment = {},
+                          const std::string& program = "kvasird")
+    : process_(program, with_defaults(std::move(arguments)), std::move(environment)) {
     auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{20};
     while (process_.out().find('\n') == std::string::npos) {
       REQUIRE_MESSAGE(process_.running(), process_.err());
@@ -62,7 +80,7 @@ public:
     }
     ready_line_ = process_.out();
     ready_line_.pop_back();
-    find_segments();
+    segments_ = shared_files(process_.pid());
   }
 
   ~running_daemon() {
@@ -107,7 +125,8 @@ public:
     std::vector<std::string> result;
     for (const auto& entry : std::filesystem::directory_iterator{"/dev/shm"}) {
       struct stat found {};
-      if (lstat(entry.path().c_str(), &found) == 0 && inodes_.count(found.st_ino) > 0)
+      if (lstat(entry.path().c_str(), &found) == 0
+          && segments_.count({found.st_dev, found.st_ino}) > 0)
         result.push_back(entry.path());
     }
     return result;
@@ -142,21 +161,9 @@ private:
              : static_cast<uint16_t>(std::stoul(endpoint.substr(colon + 1)));
   }
 
-  void find_segments() {
-    std::ifstream maps{"/proc/" + std::to_string(process_.pid()) + "/maps"};
-    for (std::string line; std::getline(maps, line);) {
-      std::istringstream fields{line};
-      std::string range, access, offset, device, path;
-      ino_t inode = 0;
-      fields >> range >> access >> offset >> device >> inode >> path;
-      if (path.rfind("/dev/shm/", 0) == 0)
-        inodes_.insert(inode);
-    }
-  }
-
   child_process process_;
   std::string ready_line_;
-  std::set<ino_t> inodes_;
+  file_set segments_;
 };
 
 } // namespace kvasir::test

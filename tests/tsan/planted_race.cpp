@@ -29,12 +29,13 @@ using namespace kvasir;
 
 namespace {
 
-using toucher_actor = caf::typed_actor<caf::replies_to<check_health>::with<void>,
-                                       caf::reacts_to<continue_work>>;
+using toucher_actor
+  = caf::typed_actor<caf::replies_to<check_health>::with<void>, caf::reacts_to<continue_work>>;
 
 struct toucher final : toucher_actor::base {
   toucher(caf::actor_config& config, uint64_t& where)
-    : toucher_actor::base(config), touched(where) {}
+    : toucher_actor::base(config),
+      touched(where) {}
 
   behavior_type make_behavior() override {
     return {
