@@ -83,7 +83,10 @@ public:
       unit_ = nullptr;
     }
     cleanup(caf::make_error(caf::exit_reason::user_shutdown), nullptr);
+    handover_release(this);
   }
+
+  ~mailman() override { handover_acquire(this); }
 
 private:
   std::mutex mutex_;

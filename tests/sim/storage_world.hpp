@@ -141,29 +141,18 @@ private:
   void step() {
     auto who = random_() % clients_.size();
     auto& client = clients_[who];
-    switch (between(0, 12)) {
-      case 0:
-      case 1:
-      case 2:
-        return act(who);
-      case 3:
-      case 4:
-      case 5:
-        return deliver(client);
-      case 6:
-      case 7:
-      case 8:
-      case 9:
-        return handle_one();
-      case 10:
-      case 11:
-        return receive(client);
-      case 12:
-        if (usable_pages_ < pages_ && one_in(8)) {
-          usable_pages_ = between(usable_pages_, pages_);
-          send_growth();
-        }
-        return handle_one();
+    auto dice = between(0, 12);
+    if (dice < 3)
+      act(who);
+    else if (dice < 6)
+      deliver(client);
+    else if (dice < 8)
+      receive(client);
+    else
+      handle_one();
+    if (usable_pages_ < pages_ && one_in(100)) {
+      usable_pages_ = between(usable_pages_, pages_);
+      send_growth();
     }
   }
 
@@ -183,12 +172,17 @@ private:
 
   /// The manager handles one message.
   void handle_one() {
+    handle_quickly();
+    model_->check_invariants();
+  }
+
+  void handle_quickly() {
     if (!sim_.scheduler().has_job())
       return;
-    if (auto next = mailbox_->peek_at_next_mailbox_element(); next != nullptr && next->mid.is_request())
+    if (auto next = mailbox_->peek_at_next_mailbox_element();
+        next != nullptr && next->mid.is_request())
       model_->on_handled(next->mid.request_id().integer_value());
     sim_.step();
-    model_->check_invariants();
   }
 
   void send(size_t who, storage_request what) {
@@ -228,55 +222,35 @@ private:
 
   void act(size_t who) {
     auto& self = clients_[who];
-    switch (between(0, 15)) {
-      case 0:
-      case 1:
-        return send(who, reserve_write{self.owner, any_key(), any_layout(), any_size()});
-      case 2:
-      case 3:
-      case 4:
-      case 5:
-        return send(who, acquire_read{self.owner, any_key()});
-      case 6:
-        if (!self.writes.empty())
-          write_piece(self.writes[random_() % self.writes.size()]);
-        return;
-      case 7:
-      case 8:
-      case 9:
-        if (!self.writes.empty())
-          end_write(who, pick(self.writes));
-        return;
-      case 10:
-      case 11:
-      case 12:
-        if (!self.reads.empty())
-          end_read(who, pick(self.reads));
-        return;
-      case 13:
-        return ask_something(who);
-      case 14:
-        return end_something_spent(who);
-      case 15:
-        return do_something_rare(who);
-    }
+    auto dice = between(0, 15);
+    if (dice < 2)
+      send(who, reserve_write{self.owner, any_key(), any_layout(), any_size()});
+    else if (dice < 6)
+      send(who, acquire_read{self.owner, any_key()});
+    else if (dice < 7 && !self.writes.empty())
+      write_piece(self.writes[random_() % self.writes.size()]);
+    else if (dice < 10 && !self.writes.empty())
+      end_write(who, pick(self.writes));
+    else if (dice < 13 && !self.reads.empty())
+      end_read(who, pick(self.reads));
+    else if (dice == 13)
+      ask_something(who);
+    else if (dice == 14)
+      end_something_spent(who);
+    else if (dice == 15)
+      do_something_rare(who);
   }
 
   void do_something_rare(size_t who) {
-    switch (between(0, 7)) {
-      case 0:
-      case 1:
-      case 2:
-        return send(who, remove_object{any_key()});
-      case 3:
-        return send(who, clear_objects{});
-      case 4:
-      case 5:
-        return send(who, get_storage_status{});
-      case 6:
-      case 7:
-        return end_client(who);
-    }
+    auto dice = between(0, 7);
+    if (dice < 3)
+      send(who, remove_object{any_key()});
+    else if (dice < 4)
+      send(who, clear_objects{});
+    else if (dice < 6)
+      send(who, get_storage_status{});
+    else
+      end_client(who);
   }
 
   object_layout any_layout() { return {static_cast<int32_t>(between(0, 4)), 1, {}}; }
@@ -341,14 +315,12 @@ private:
   void end_something_spent(size_t who) {
     auto& spent = clients_[who].spent;
     auto id = spent.empty() || one_in(4) ? random_() : spent[random_() % spent.size()];
-    switch (between(0, 2)) {
-      case 0:
-        return send(who, finish_write{id, 0});
-      case 1:
-        return send(who, abort_write{id});
-      case 2:
-        return send(who, release_read{id, one_in(2)});
-    }
+    if (one_in(3))
+      send(who, finish_write{id, 0});
+    else if (one_in(2))
+      send(who, abort_write{id});
+    else
+      send(who, release_read{id, one_in(2)});
   }
 
   /// It goes away, and comes back under a new name.
@@ -386,12 +358,6 @@ private:
       clients_[0].incoming.clear();
     }
     model_->check_invariants();
-  }
-
-  void handle_quickly() {
-    if (auto next = mailbox_->peek_at_next_mailbox_element(); next != nullptr && next->mid.is_request())
-      model_->on_handled(next->mid.request_id().integer_value());
-    sim_.step();
   }
 
   /// All messages arrive, all clients end; then nothing may be left of them.

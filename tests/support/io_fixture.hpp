@@ -190,7 +190,8 @@ struct io_fixture {
   /// busy with its first step when a unit asks it.
   probe_actor spawn(std::function<void()> during_exist = {},
                     std::function<void()> on_gate = {}) {
-    return system.spawn<probe, caf::lazy_init>(record, std::move(during_exist), std::move(on_gate));
+    return system.spawn<probe, caf::lazy_init>(record, std::move(during_exist),
+                                               std::move(on_gate));
   }
 
   /// Runs `what` on the unit's thread and waits for its end.
