@@ -74,7 +74,7 @@ void apply_all(config_draft& draft, const std::vector<setting>& source) {
   }
 }
 
-// -- flags ------------------------------------------------------------------------------------
+// -- flags ------------------------------------------------------------------------------
 
 struct flags {
   std::vector<setting> settings;
@@ -146,7 +146,7 @@ std::variant<flags, print_text> read_flags(int argc, const char* const* argv) {
   return result;
 }
 
-// -- environment and file ---------------------------------------------------------------------
+// -- environment and file ---------------------------------------------------------------
 
 std::vector<setting> read_environment(const char* const* environment,
                                       std::string& config_file) {

@@ -20,7 +20,7 @@ constexpr unsigned max_default_io_threads = 8;
 constexpr uint32_t max_max_connections = 1'000'000;
 constexpr std::string_view segment_prefix = "lmcache_l1_pool_"; // What LMCache's server adds.
 
-// -- what the options do ---------------------------------------------------------------------
+// -- what the options do ----------------------------------------------------------------
 
 std::string set_host(config_draft& draft, std::string_view text) {
   auto bad = [](char c) {
@@ -205,7 +205,7 @@ std::string set_device(config_draft&, std::string_view text) {
   return text == "cpu" ? "" : "only the device cpu is supported";
 }
 
-// -- the table -------------------------------------------------------------------------------
+// -- the table --------------------------------------------------------------------------
 
 using config = const node_config&;
 

@@ -30,7 +30,9 @@ public:
   using values = std::array<uint64_t, size>;
 
   void add(Enum what, uint64_t n = 1) noexcept { counters_[static_cast<size_t>(what)].add(n); }
-  uint64_t read(Enum what) const noexcept { return counters_[static_cast<size_t>(what)].read(); }
+  uint64_t read(Enum what) const noexcept {
+    return counters_[static_cast<size_t>(what)].read();
+  }
 
   /// Adds all counters to `sum`.
   void add_to(values& sum) const noexcept {

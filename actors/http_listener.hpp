@@ -68,11 +68,11 @@ private:
   socket_handle wake_; ///< An eventfd.
   std::atomic<uint64_t> wrong_protocol_{0};
 
-  // -- the listening thread's ---------------------------------------------------------------
+  // -- the listening thread's -----------------------------------------------------------
   std::vector<waiting_connection> waiting_;
   clock::time_point accept_again_; ///< After running out of file descriptors.
 
-  // -- shared ---------------------------------------------------------------------------------
+  // -- shared ---------------------------------------------------------------------------
   std::mutex mutex_;
   std::condition_variable has_work_;
   std::deque<socket_handle> queued_;

@@ -47,8 +47,7 @@ void io_reply_base::on_timer() {
   unit_.schedule(task_);
 }
 
-// -- the actor that answers are sent to
-// ---------------------------------------------------------
+// -- the actor that answers are sent to -------------------------------------------------
 
 /// A `caf::actor_companion` would do, but Debian's library lacks its `disconnect`.
 class io_unit::mailman final : public caf::monitorable_actor {
@@ -94,8 +93,7 @@ private:
   const io_unit* const unit_address_ = unit_;
 };
 
-// -- construction and end
-// -----------------------------------------------------------------------
+// -- construction and end ---------------------------------------------------------------
 
 io_unit::io_unit(caf::actor_system& system)
   : caf::execution_unit(&system),
@@ -155,8 +153,7 @@ bool io_unit::on_this_thread() const noexcept {
   return current_unit == this;
 }
 
-// -- from other threads
-// -------------------------------------------------------------------------
+// -- from other threads -----------------------------------------------------------------
 
 /// @pre `inbox_mutex_` is held.
 void io_unit::wake() {
@@ -202,8 +199,7 @@ void io_unit::take_inbox() {
     job();
 }
 
-// -- asking
-// -------------------------------------------------------------------------------------
+// -- asking -----------------------------------------------------------------------------
 
 caf::message_id io_unit::begin(io_reply_base& answer) {
   add_one(counters_.requests);
@@ -237,8 +233,7 @@ void io_unit::deliver(caf::mailbox_element& element) {
     schedule(reply->task_);
 }
 
-// -- running actors
-// -----------------------------------------------------------------------------
+// -- running actors ---------------------------------------------------------------------
 
 void io_unit::exec_later(caf::resumable* actor) {
   auto is_inline
@@ -277,8 +272,7 @@ void io_unit::run_actors() {
   }
 }
 
-// -- the loop
-// -----------------------------------------------------------------------------------
+// -- the loop ---------------------------------------------------------------------------
 
 bool io_unit::watch(int fd, uint32_t events, io_task& task) {
   epoll_event event{};

@@ -100,7 +100,7 @@ public:
 
   const io_unit_counters& counters() const noexcept { return counters_; }
 
-  // -- unit's thread only ---------------------------------------------------------------------
+  // -- unit's thread only ---------------------------------------------------------------
 
   /// Watches `fd` edge-triggered for `events`; `task` outlives it or calls `unwatch`.
   /// @returns false if the kernel refuses (errno is set).
@@ -146,7 +146,7 @@ public:
                                                 std::forward<Request>(what)));
   }
 
-  // -- called by CAF --------------------------------------------------------------------------
+  // -- called by CAF --------------------------------------------------------------------
 
   void exec_later(caf::resumable* actor) override;
 

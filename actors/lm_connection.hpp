@@ -43,6 +43,9 @@ public:
   void close();
 
 private:
+  /// What one connection moves before others get their turn.
+  static constexpr uint64_t turn_bytes = 2 << 20;
+
   enum class state : uint8_t {
     header,
     first_byte,
@@ -113,10 +116,10 @@ private:
   bool knows_protocol_ = false;
   bool doomed_ = false;
   bool closed_ = false;
-  bool owns_leases_ = false; ///< The manager knows `owner_`.
+  bool owns_leases_ = false;  ///< The manager knows `owner_`.
   bool last_was_put_ = false; ///< Or the EXIST that acknowledges one.
-  bool hung_up_ = false; ///< The client closed its side; bytes may still be here.
-  bool dry_ = false; ///< The last read took all there was; an event will tell of more.
+  bool hung_up_ = false;      ///< The client closed its side; bytes may still be here.
+  bool dry_ = false;          ///< The last read took all there was; an event will tell of more.
 
   std::unique_ptr<std::byte[]> buffer_; ///< Headers, and the first bytes of a value.
   size_t begin_ = 0;
@@ -125,7 +128,7 @@ private:
   uint64_t moved_bytes_ = 0; ///< In and out, ever.
   uint64_t turn_end_ = 0;    ///< `moved_bytes_` at which this turn ends.
 
-  // -- the PUT or GET at hand -----------------------------------------------------------------
+  // -- the PUT or GET at hand -----------------------------------------------------------
   object_key key_;
   object_layout layout_;
   uint64_t size_bytes_ = 0;
@@ -134,7 +137,7 @@ private:
   io_reply<write_lease> reserved_;
   io_reply<read_lease> acquired_;
 
-  // -- the EXISTs and HEALTHs, or the LIST at hand --------------------------------------------
+  // -- the EXISTs and HEALTHs, or the LIST at hand --------------------------------------
   enum class check : uint8_t { exist, health, bad };
   std::vector<check> checks_;
   io_reply<exist_result> exist_;

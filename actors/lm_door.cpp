@@ -43,7 +43,10 @@ owner_id next_owner_id() noexcept {
 
 lm_shard::lm_shard(io_unit& the_unit, storage_manager_actor the_manager, std::byte* the_pool,
                    const lm_options& the_options)
-  : unit(the_unit), manager(std::move(the_manager)), pool(the_pool), options(the_options) {}
+  : unit(the_unit),
+    manager(std::move(the_manager)),
+    pool(the_pool),
+    options(the_options) {}
 
 lm_shard::~lm_shard() = default;
 

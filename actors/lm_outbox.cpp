@@ -54,8 +54,8 @@ lm_outbox::result lm_outbox::flush(int fd, uint64_t& sent_bytes) {
 
 void lm_outbox::advance(size_t sent) {
   while (sent > 0) {
-    auto before = value_index_ < values_.size() ? values_[value_index_].copied_before
-                                                : copied_.size();
+    auto before
+      = value_index_ < values_.size() ? values_[value_index_].copied_before : copied_.size();
     auto step = std::min(sent, before - copied_sent_);
     copied_sent_ += step;
     sent -= step;

@@ -7,10 +7,11 @@
 namespace kvasir {
 
 lm_server::lm_server(caf::actor_config& config, lm_server_config setup)
-  : lm_server_actor::base(config), setup_(std::move(setup)) {
+  : lm_server_actor::base(config),
+    setup_(std::move(setup)) {
   for (auto unit : setup_.units)
-    shards_.push_back(std::make_unique<lm_shard>(*unit, setup_.manager, setup_.pool,
-                                                 setup_.options));
+    shards_.push_back(
+      std::make_unique<lm_shard>(*unit, setup_.manager, setup_.pool, setup_.options));
   auto& first = *setup_.units.front();
   for (auto& socket : setup_.listening.sockets)
     acceptors_.push_back(std::make_unique<acceptor>(

@@ -14,12 +14,13 @@
 
 namespace kvasir {
 
-using lm_server_actor = caf::typed_actor<
-  caf::replies_to<get_front_door_status>::with<front_door_status>,
-  /// Stops accepting, lets requests under way finish, answers when no connection is left. The
-  /// asker's deadline decides how long that may take.
-  caf::replies_to<drain_front_door>::with<front_door_drained>,
-  caf::reacts_to<front_door_drained>>;
+using lm_server_actor
+  = caf::typed_actor<caf::replies_to<get_front_door_status>::with<front_door_status>,
+                     /// Stops accepting, lets requests under way finish, answers when no
+                     /// connection is left. The asker's deadline decides how long that may
+                     /// take.
+                     caf::replies_to<drain_front_door>::with<front_door_drained>,
+                     caf::reacts_to<front_door_drained>>;
 
 struct lm_server_config {
   listening_sockets listening;

@@ -9,7 +9,6 @@
 
 #include <caf/event_based_actor.hpp>
 #include <caf/scoped_actor.hpp>
-
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -66,7 +65,8 @@ caf::behavior supervisor(caf::event_based_actor* self, int fd, std::vector<caf::
   });
   for (auto& part : parts)
     self->monitor(part);
-  return {[](int) {}};
+  return {[](int) {
+  }};
 }
 
 } // namespace
@@ -198,8 +198,8 @@ node_status node::status() const {
     self->request(actor, status_deadline, request)
       .receive([&](std::decay_t<decltype(answer)>& value) { answer = std::move(value); },
                [&](const caf::error& failure) {
-                 result.unhealthy_reason = std::string{name} + " does not answer: "
-                                           + system_->render(failure);
+                 result.unhealthy_reason
+                   = std::string{name} + " does not answer: " + system_->render(failure);
                });
   };
   ask(manager_, get_storage_status{}, result.storage, "the storage manager");

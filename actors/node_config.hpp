@@ -20,7 +20,7 @@ struct node_config {
   std::optional<uint16_t> http_port = 8080; ///< As above.
   uint64_t pool_bytes = 1ull << 30;
   shm_pool::sharing shm = shm_pool::sharing::automatic;
-  std::string shm_name; ///< Empty: a name of our own with uid and boot id.
+  std::string shm_name;          ///< Empty: a name of our own with uid and boot id.
   uint64_t max_object_bytes = 0; ///< 0: a quarter of the pool, at most 1 GiB.
   std::string eviction = "s3fifo";
   bool checksum = true;

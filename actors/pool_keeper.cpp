@@ -13,7 +13,8 @@
 namespace kvasir {
 
 pool_keeper::pool_keeper(shm_pool& pool, storage_manager_actor manager)
-  : pool_(pool), manager_(std::move(manager)) {
+  : pool_(pool),
+    manager_(std::move(manager)) {
   grow_one_step();
   thread_ = std::thread{[this] {
     try {

@@ -80,8 +80,8 @@ caf::expected<listening_sockets> listen_on(const std::string& host, uint16_t por
   listening_sockets result;
   result.port = port;
   for (auto address = addresses->get(); address != nullptr; address = address->ai_next) {
-    socket_handle socket{::socket(address->ai_family,
-                                  SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+    socket_handle socket{
+      ::socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
     if (!socket) {
       if (errno == EAFNOSUPPORT)
         continue; // A host without IPv6 still serves IPv4.
@@ -114,8 +114,8 @@ caf::expected<socket_handle> connect_to(const std::string& host, uint16_t port,
     return std::move(addresses.error());
   std::string cause = "no usable address";
   for (auto address = addresses->get(); address != nullptr; address = address->ai_next) {
-    socket_handle socket{::socket(address->ai_family,
-                                  SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+    socket_handle socket{
+      ::socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
     if (!socket)
       continue;
     auto failed = connect(socket.fd(), address->ai_addr, address->ai_addrlen);

@@ -82,8 +82,7 @@ storage_manager::behavior_type storage_manager::make_behavior() {
   };
 }
 
-// -- writing
-// ------------------------------------------------------------------------------------
+// -- writing ----------------------------------------------------------------------------
 
 caf::expected<write_lease> storage_manager::try_reserve(const reserve_write& request) {
   auto memory_bytes = tier_->memory_bytes(request.size_bytes);
@@ -158,8 +157,7 @@ caf::result<void> storage_manager::on_abort_write(const abort_write& request) {
   return caf::unit;
 }
 
-// -- reading
-// ------------------------------------------------------------------------------------
+// -- reading ----------------------------------------------------------------------------
 
 caf::expected<read_lease> storage_manager::try_acquire(const acquire_read& request) {
   auto extra_bytes = tier_->unheld_bytes(request.key);
@@ -217,8 +215,7 @@ caf::result<exist_result> storage_manager::on_check_exist(const check_exist& req
   return result;
 }
 
-// -- ends
-// ---------------------------------------------------------------------------------------
+// -- ends -------------------------------------------------------------------------------
 
 void storage_manager::end_lease(const lease_table::lease& ended) {
   if (ended.what == lease_table::kind::read) {
@@ -291,8 +288,7 @@ void storage_manager::on_exit() {
   fail(waiting_reads_);
 }
 
-// -- the whole
-// ----------------------------------------------------------------------------------
+// -- the whole --------------------------------------------------------------------------
 
 caf::result<void> storage_manager::on_remove_object(const remove_object& request) {
   if (!tier_->remove(request.key))

@@ -46,7 +46,8 @@ struct tier_usage {
 /// Whole objects in memory, each in exactly one state:
 ///
 ///   absent --reserve--> reserved --publish--> complete --evict, replace, remove--> evicting
-///                       reserved --abort--> absent          evicting --last hold ends--> absent
+///                       reserved --abort--> absent          evicting --last hold ends-->
+///                       absent
 ///
 /// Only `publish` makes an object readable; `abort` is another function, so that nothing that
 /// was never written can be read. Several reservations of one key may exist; the last one
@@ -70,7 +71,8 @@ public:
   ///   - `errc::out_of_memory` if nothing (more) may be evicted.
   virtual caf::expected<reserved_object> reserve(const object_key& key,
                                                  const object_layout& layout,
-                                                 uint64_t size_bytes, size_t evict_limit) = 0;
+                                                 uint64_t size_bytes, size_t evict_limit)
+    = 0;
 
   /// Memory that an object of `size_bytes` bytes takes, padding included.
   virtual uint64_t memory_bytes(uint64_t size_bytes) const = 0;

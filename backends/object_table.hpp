@@ -21,12 +21,12 @@ struct object_record {
   uint64_t key_hash = 0;
   uint64_t checksum = 0;
   uint64_t offset_bytes = 0;
-  uint64_t size_bytes = 0;  ///< Payload.
-  uint32_t block = 0;       ///< The allocator's handle.
-  uint32_t generation = 0;  ///< Grows each time the record is reused.
-  uint32_t next = 0;        ///< In its bucket, or in the list of spare records.
+  uint64_t size_bytes = 0; ///< Payload.
+  uint32_t block = 0;      ///< The allocator's handle.
+  uint32_t generation = 0; ///< Grows each time the record is reused.
+  uint32_t next = 0;       ///< In its bucket, or in the list of spare records.
   uint32_t holds = 0;
-  uint32_t epoch = 0;       ///< The tier's epoch when it was published.
+  uint32_t epoch = 0; ///< The tier's epoch when it was published.
   state now = state::absent;
 };
 
@@ -74,7 +74,8 @@ private:
   uint32_t spare_ = none;
   chunked_array<uint32_t> buckets_;
   uint32_t bucket_count_ = initial_buckets;
-  uint32_t level_size_ = initial_buckets; ///< Buckets below `bucket_count_ - level_size_` are split.
+  uint32_t level_size_
+    = initial_buckets; ///< Buckets below `bucket_count_ - level_size_` are split.
   uint32_t indexed_ = 0;
 };
 

@@ -32,8 +32,8 @@ uint32_t pool_tier::resolve(object_handle handle,
   if (index >= table_.size())
     return object_table::none;
   auto& record = table_[index];
-  auto same = record.generation == static_cast<uint32_t>(handle >> 32)
-              && record.now == expected;
+  auto same
+    = record.generation == static_cast<uint32_t>(handle >> 32) && record.now == expected;
   return same ? index : object_table::none;
 }
 
@@ -59,7 +59,7 @@ uint64_t pool_tier::padded_bytes(const object_record& record) const {
   return memory_bytes(record.size_bytes);
 }
 
-// -- writing ------------------------------------------------------------------------------------
+// -- writing ----------------------------------------------------------------------------
 
 caf::expected<reserved_object> pool_tier::reserve(const object_key& key,
                                                   const object_layout& layout,
@@ -121,7 +121,7 @@ caf::error pool_tier::abort(object_handle handle) {
   return caf::none;
 }
 
-// -- reading ------------------------------------------------------------------------------------
+// -- reading ----------------------------------------------------------------------------
 
 caf::expected<held_object> pool_tier::hold(const object_key& key) {
   auto index = find_readable(key);
@@ -166,7 +166,7 @@ uint64_t pool_tier::unheld_bytes(const object_key& key) const {
                                                                 : padded_bytes(table_[index]);
 }
 
-// -- evicting -----------------------------------------------------------------------------------
+// -- evicting ---------------------------------------------------------------------------
 
 void pool_tier::evict_one(uint32_t index) {
   auto& record = table_[index];
@@ -216,7 +216,7 @@ size_t pool_tier::evict(uint32_t victim, uint64_t wanted_bytes, size_t limit) {
   return count;
 }
 
-// -- removing -----------------------------------------------------------------------------------
+// -- removing ---------------------------------------------------------------------------
 
 void pool_tier::retire(uint32_t index) {
   auto& record = table_[index];
@@ -285,7 +285,7 @@ object_list pool_tier::list(uint64_t cursor) const {
   return result;
 }
 
-// -- the whole ----------------------------------------------------------------------------------
+// -- the whole --------------------------------------------------------------------------
 
 void pool_tier::grow(uint64_t usable_bytes) {
   allocator_.extend(usable_bytes);

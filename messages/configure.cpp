@@ -10,10 +10,10 @@ namespace kvasir {
 void configure(caf::actor_system_config& config) {
   config.add_message_types<caf::id_block::kvasir>();
   config.add_message_types<caf::id_block::kvasir_doors>();
-  config.add_error_category(caf::atom("kvasir"), [](uint8_t code, caf::atom_value,
-                                                    const caf::message& context) {
-    return to_string(static_cast<errc>(code)) + (context.empty() ? "" : to_string(context));
-  });
+  config.add_error_category(
+    caf::atom("kvasir"), [](uint8_t code, caf::atom_value, const caf::message& context) {
+      return to_string(static_cast<errc>(code)) + (context.empty() ? "" : to_string(context));
+    });
 }
 
 } // namespace kvasir

@@ -15,28 +15,28 @@ namespace kvasir {
 /// The numbers travel between nodes inside `caf::error`: never renumber or reuse one; a new
 /// code goes to the end of its group. 0 is CAF's "no error".
 enum class errc : uint8_t {
-  // -- 10: an ordinary outcome, carry on ---------------------------------------------------
+  // -- 10: an ordinary outcome, carry on ------------------------------------------------
   not_found = 10, ///< No readable object under this key.
   already_exists, ///< The key holds a complete object; its bytes were left alone.
 
-  // -- 30: the request is wrong, repeating it cannot help ----------------------------------
+  // -- 30: the request is wrong, repeating it cannot help -------------------------------
   invalid_argument = 30, ///< A field lies outside its documented range.
   malformed_frame,       ///< Bytes on the wire do not parse.
   layout_mismatch,       ///< Shape or dtype contradict the length or the stored object.
   not_reserved,          ///< No such lease: it was released, aborted, or its owner ended.
   too_large,             ///< The object exceeds the largest size this node accepts.
 
-  // -- 60: try again later or elsewhere ----------------------------------------------------
+  // -- 60: try again later or elsewhere -------------------------------------------------
   out_of_memory = 60, ///< No room even after evicting all that may be evicted.
   busy,               ///< A limit on work in flight is reached.
   timed_out,          ///< The deadline passed; the outcome is unknown.
 
-  // -- 90: the environment failed ----------------------------------------------------------
+  // -- 90: the environment failed -------------------------------------------------------
   io_error = 90,    ///< A file, segment or socket operation failed; the context names it.
   peer_unreachable, ///< The other process is gone.
   device_error,     ///< CUDA or NCCL failed; the context has its text.
 
-  // -- 120: do not trust the data ----------------------------------------------------------
+  // -- 120: do not trust the data -------------------------------------------------------
   checksum_mismatch = 120, ///< The bytes differ from those that were published.
 };
 

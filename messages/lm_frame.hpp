@@ -47,10 +47,10 @@ struct client_header {
 /// Why a request header is refused, grouped by what the server does next.
 enum class header_fault : uint8_t {
   none,
-  // -- where the next request starts is unknown: close -------------------------------------
+  // -- where the next request starts is unknown: close ----------------------------------
   unknown_command,
   negative_length,
-  // -- well framed: drain `body_size()` bytes, answer 400 (a PUT is not answered), go on -----
+  // -- well framed: drain `body_size()` bytes, answer 400 (a PUT is not answered), go on
   unknown_format,
   unknown_dtype,
   unknown_location,

@@ -165,7 +165,7 @@ std::optional<cache_key> parse_stripped(std::string_view rest) {
   return result;
 }
 
-// -- the fast path -------------------------------------------------------------------------
+// -- the fast path ----------------------------------------------------------------------
 
 bool is_canonical_number(std::string_view text, unsigned base) {
   if (text.starts_with('-')) {

@@ -132,8 +132,8 @@ struct get_storage_status {};
 /// Gauges, then counters since start. Sizes in bytes of pool memory (padding included).
 struct storage_status {
   uint64_t capacity_bytes = 0;
-  uint64_t usable_bytes = 0; ///< Already faulted in; grows to `capacity_bytes` after start.
-  uint64_t used_bytes = 0;   ///< By complete, reserved and held objects.
+  uint64_t usable_bytes = 0;  ///< Already faulted in; grows to `capacity_bytes` after start.
+  uint64_t used_bytes = 0;    ///< By complete, reserved and held objects.
   uint64_t claimed_bytes = 0; ///< By reservations, i.e. not readable yet.
   uint64_t held_bytes = 0;    ///< By read holds.
   uint64_t objects = 0;
@@ -267,8 +267,8 @@ typename Inspector::result_type inspect(Inspector& f, storage_status& x) {
            x.used_bytes, x.claimed_bytes, x.held_bytes, x.objects, x.write_leases,
            x.read_leases, x.waiting, x.hits, x.misses, x.published, x.replaced,
            x.evicted_objects, x.evicted_bytes, x.removed, x.aborted_writes,
-           x.rejected_too_large, x.rejected_out_of_memory, x.rejected_busy,
-           x.corrupt_objects, x.unknown_leases);
+           x.rejected_too_large, x.rejected_out_of_memory, x.rejected_busy, x.corrupt_objects,
+           x.unknown_leases);
 }
 
 } // namespace kvasir

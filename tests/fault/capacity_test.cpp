@@ -66,7 +66,8 @@ TEST_CASE("four times the pool: memory stays bounded, the newest stay, the oldes
     CHECK(newest == 200);
     CHECK(oldest == 0);
     if (!sanitized)
-      CHECK(stats_of(served.process().pid()).resident_bytes() <= 256 * mib * 11 / 10 + 64 * mib);
+      CHECK(stats_of(served.process().pid()).resident_bytes()
+            <= 256 * mib * 11 / 10 + 64 * mib);
     CHECK(client.get(numbered_key("many", 1023)) == value_of(1023, mib));
     CHECK(client.healthy());
     CHECK(at_rest(served));

@@ -97,14 +97,15 @@ TEST_CASE("a client that does not read delays neither 19 others nor the end (BR4
   auto took = std::chrono::steady_clock::now() - before;
   CHECK(ended.exit_code == 0);
   CHECK(took < 15s); // Five by design.
-  MESSAGE("ended after ms: " << std::chrono::duration_cast<std::chrono::milliseconds>(took).count());
+  MESSAGE(
+    "ended after ms: " << std::chrono::duration_cast<std::chrono::milliseconds>(took).count());
 }
 
 TEST_CASE("more connections than file descriptors: the others work, accepting resumes") {
-  running_daemon served{{"-c", "ulimit -n 80; exec \"$0\" \"$@\"",
-                         std::string{KVASIR_BIN_DIR} + "/kvasird"},
-                        {},
-                        "/bin/sh"};
+  running_daemon served{
+    {"-c", "ulimit -n 80; exec \"$0\" \"$@\"", std::string{KVASIR_BIN_DIR} + "/kvasird"},
+    {},
+    "/bin/sh"};
   wait_for_growth(served);
   lm_wire first{served.lm_port()};
   REQUIRE(first.put("m@1@0@1@half", to_bytes("here")));

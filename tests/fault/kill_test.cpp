@@ -77,8 +77,8 @@ TEST_CASE("SIGKILL at any point of a load: no wrong byte before, nothing left af
   std::unique_ptr<running_daemon> dead; // Its object would remove what it left.
   for (auto round = 0; round < 50; ++round) {
     CAPTURE(round);
-    auto served = std::make_unique<running_daemon>(
-      std::vector<std::string>{"--pool-size", "16MiB"});
+    auto served
+      = std::make_unique<running_daemon>(std::vector<std::string>{"--pool-size", "16MiB"});
     if (dead) {
       CHECK(dead->segment_paths().empty());
       lm_wire client{served->lm_port()};
@@ -109,8 +109,8 @@ TEST_CASE("SIGKILL in the middle of a start does not stand in the way of the nex
   uint64_t seed = 0;
   auto random = seeded(seed);
   CAPTURE(seed);
-  const std::vector<std::string> arguments{"--lm-port", "0", "--http-port", "0",
-                                           "--pool-size", "256MiB"};
+  const std::vector<std::string> arguments{"--lm-port", "0",           "--http-port",
+                                           "0",         "--pool-size", "256MiB"};
   // How long a start takes here tells where to strike.
   auto before = std::chrono::steady_clock::now();
   { running_daemon whole{arguments}; }

@@ -11,7 +11,9 @@ TEST_CASE("layer by layer under a flood of stores: each value exact or a miss (B
   auto key = [](uint64_t chunk, uint64_t layer) {
     return numbered_key("layered", chunk) + "@" + std::to_string(layer);
   };
-  auto seed = [](uint64_t chunk, uint64_t layer) { return 1'000'000 + chunk * layers + layer; };
+  auto seed = [](uint64_t chunk, uint64_t layer) {
+    return 1'000'000 + chunk * layers + layer;
+  };
   running_daemon served{{"--pool-size", "32MiB"}};
   wait_for_growth(served);
 

@@ -27,9 +27,7 @@ public:
     }
   }
 
-  fs::path path(const std::string& name) {
-    return paths_.emplace_back("/dev/shm/" + name);
-  }
+  fs::path path(const std::string& name) { return paths_.emplace_back("/dev/shm/" + name); }
 
   fs::path file(const std::string& name, const std::string& content = {}) {
     auto made = path(name);
@@ -49,8 +47,7 @@ std::string unique(const std::string& stem) {
 /// Starts kvasird in a mount namespace whose /dev/shm has 8 MiB.
 std::vector<std::string> in_tiny_shm(std::vector<std::string> arguments) {
   std::vector<std::string> result{
-    "-m", "/bin/sh", "-c",
-    "mount -t tmpfs -o size=8m tmpfs /dev/shm && exec \"$0\" \"$@\"",
+    "-m", "/bin/sh", "-c", "mount -t tmpfs -o size=8m tmpfs /dev/shm && exec \"$0\" \"$@\"",
     std::string{KVASIR_BIN_DIR} + "/kvasird"};
   result.insert(result.end(), arguments.begin(), arguments.end());
   return result;
@@ -173,7 +170,9 @@ TEST_CASE("a segment that another process unlinks is published again (BR30)") {
 
 TEST_CASE("a segment that cannot be published again is told and counted once (BR30)") {
   running_daemon served{{"--shm", "on"}};
-  auto lost = [&] { return served.metric("kvasir_segment_lost_total"); };
+  auto lost = [&] {
+    return served.metric("kvasir_segment_lost_total");
+  };
   for (auto& path : served.segment_paths())
     REQUIRE(unlink(path.c_str()) == 0);
   wait_until([&] { return lost() == 1; });
@@ -201,9 +200,9 @@ TEST_CASE("Python's resource tracker unlinks what it only attached to (BR30)") {
   // A process of its own unlinks it, perhaps only after that one ended.
   wait_until([&] { return served.metric("kvasir_segment_lost_total") == 1; });
   CHECK(served.segment_paths().size() == 2);
-  auto next = run("/usr/bin/env",
-                  {"python3", "-c", "import sys; open('/dev/shm/' + sys.argv[1], 'rb').read(1)",
-                   name});
+  auto next
+    = run("/usr/bin/env",
+          {"python3", "-c", "import sys; open('/dev/shm/' + sys.argv[1], 'rb').read(1)", name});
   CHECK(next.exit_code == 0);
   CHECK(served.get("/healthz").status == 200);
 }

@@ -124,7 +124,7 @@ private:
     return slot_allocator::rounded_bytes(where.size_bytes);
   }
 
-  // -- what a request does --------------------------------------------------------------------
+  // -- what a request does --------------------------------------------------------------
 
   std::optional<lease> take(asked& from, lease_id id, bool write) {
     auto found = leases_.find(id);
@@ -187,7 +187,7 @@ private:
   template <class Request> // All others change nothing.
   void handle(uint64_t, asked&, const Request&) {}
 
-  // -- what its answer must be ----------------------------------------------------------------
+  // -- what its answer must be ----------------------------------------------------------
 
   template <class T>
   caf::expected<T> unwrap_checked(asked& self, caf::message& answer) {
@@ -280,7 +280,7 @@ private:
 
   void check(asked& self, const get_storage_status&, caf::message& answer);
 
-  // -- bookkeeping ----------------------------------------------------------------------------
+  // -- bookkeeping ----------------------------------------------------------------------
 
   void count_busy(const caf::error& why) {
     if (why != errc::busy)

@@ -120,7 +120,7 @@ private:
     owner_id owner;
   };
 
-  // -- chance ---------------------------------------------------------------------------------
+  // -- chance ---------------------------------------------------------------------------
 
   uint64_t between(uint64_t low, uint64_t high) { return low + random_() % (high - low + 1); }
   bool one_in(uint64_t n) { return random_() % n == 0; }
@@ -136,7 +136,7 @@ private:
 
   bool ok() const { return model_->failure().empty(); }
 
-  // -- one step -------------------------------------------------------------------------------
+  // -- one step -------------------------------------------------------------------------
 
   void step() {
     auto who = random_() % clients_.size();
@@ -218,7 +218,7 @@ private:
     }
   }
 
-  // -- what clients do ------------------------------------------------------------------------
+  // -- what clients do ------------------------------------------------------------------
 
   void act(size_t who) {
     auto& self = clients_[who];
@@ -334,7 +334,7 @@ private:
     self.owner = ++last_owner_;
   }
 
-  // -- the beginning and the end --------------------------------------------------------------
+  // -- the beginning and the end --------------------------------------------------------
 
   /// Publishes thousands of objects of one page.
   void fill() {

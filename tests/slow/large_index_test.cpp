@@ -98,7 +98,8 @@ TEST_CASE("LIST and clear of a million objects let others on") {
   before = other.answers();
   CHECK(http(served.http_port(), "POST", "/v1/clear").status == 200);
   lm_wire client{served.lm_port()};
-  CHECK_FALSE(client.exist(numbered_key("m", 0))); // Gone at once, though memory is not yet free.
+  CHECK_FALSE(
+    client.exist(numbered_key("m", 0))); // Gone at once, though memory is not yet free.
   wait_until(
     [&] {
       auto storage = status_of(served)["storage"];

@@ -11,7 +11,7 @@
 
 namespace kvasir::test {
 
-// -- values -------------------------------------------------------------------------------------
+// -- values -----------------------------------------------------------------------------
 
 /// Word `index` of the value that belongs to `seed`: a mix of both, so that no two values share
 /// a word at the same place.
@@ -66,7 +66,7 @@ inline raw_header exist_header(const std::string& key) {
   return {3, 0, 1, 2, 0, {}, key};
 }
 
-// -- seeds --------------------------------------------------------------------------------------
+// -- seeds ------------------------------------------------------------------------------
 
 /// The generator of one test. Its seed is in the log of every failure; KVASIR_SEED repeats it.
 inline std::mt19937_64 seeded(uint64_t& seed) {
@@ -81,7 +81,7 @@ inline uint64_t up_to(std::mt19937_64& random, uint64_t last) {
   return random() % (last + 1);
 }
 
-// -- clients ------------------------------------------------------------------------------------
+// -- clients ----------------------------------------------------------------------------
 
 /// A client for threads and for servers that die: where `lm_wire` fails the test, this says
 /// that the connection is lost. Every wait ends after 20 s and counts as lost, too.

@@ -6,7 +6,6 @@
 #include "messages/lm_frame.hpp"
 
 #include <doctest/doctest.h>
-
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -54,7 +53,7 @@ struct raw_header {
 
   bytes encode() const {
     bytes result(lm::client_header_size, std::byte{' '});
-    std::array<int32_t, 9> fields{command, length,   format,   dtype,   location,
+    std::array<int32_t, 9> fields{command,  length,   format,   dtype,   location,
                                   shape[0], shape[1], shape[2], shape[3]};
     std::memcpy(result.data(), fields.data(), sizeof(fields));
     std::memcpy(result.data() + sizeof(fields), key.data(), std::min<size_t>(key.size(), 150));

@@ -34,9 +34,9 @@ TEST_SUITE("requests") {
   TEST_CASE("a value comes back byte for byte at sizes around every buffer") {
     node_fixture fixture;
     auto client = fixture.client();
-    for (size_t size : {0u, 1u, 35u, 36u, 37u, 185u, 186u, 187u, 4095u, 4096u, 4097u, 16383u,
-                        16384u, 16385u, 262143u, 262144u, 262145u, 2097151u, 2097153u,
-                        9437184u}) {
+    for (size_t size : {0u,      1u,      35u,     36u,      37u,      185u,    186u,
+                        187u,    4095u,   4096u,   4097u,    16383u,   16384u,  16385u,
+                        262143u, 262144u, 262145u, 2097151u, 2097153u, 9437184u}) {
       CAPTURE(size);
       auto value = pattern(size, size);
       CHECK(client.put(numbered("size", size), value));
@@ -49,7 +49,9 @@ TEST_SUITE("requests") {
     auto client = fixture.client();
     auto value = pattern(100'000, 1);
     bytes all;
-    auto add = [&](const bytes& frame) { all.insert(all.end(), frame.begin(), frame.end()); };
+    auto add = [&](const bytes& frame) {
+      all.insert(all.end(), frame.begin(), frame.end());
+    };
     for (size_t i = 0; i < 40; ++i) {
       add(put_header(numbered("pipe", i), 100'000).encode());
       add(value);
@@ -59,7 +61,9 @@ TEST_SUITE("requests") {
       add(get_header(numbered("absent", i)).encode());
     }
     // The replies are larger than any socket buffer: sending must not wait for them.
-    std::thread sender{[&] { client.send(all); }};
+    std::thread sender{[&] {
+      client.send(all);
+    }};
     for (size_t i = 0; i < 40; ++i) {
       CAPTURE(i);
       CHECK(client.receive_header().length == 100'000);
@@ -102,11 +106,11 @@ TEST_SUITE("requests") {
     node_fixture fixture;
     auto client = fixture.client();
     const std::vector<raw_header> bad{
-      {2, 0, 9, 2, 0, {}, "m@1@0@1@half"},           {2, 0, -1, 2, 0, {}, "m@1@0@1@half"},
-      {2, 0, 1, 9, 0, {}, "m@1@0@1@half"},           {2, 0, 1, -1, 0, {}, "m@1@0@1@half"},
-      {2, 0, 1, 2, 3, {}, "m@1@0@1@half"},           {3, 0, 1, 2, -1, {}, "m@1@0@1@half"},
-      {3, 0, 1, 2, 0, {}, "\xff\xfe@1@0@1@half"},    {2, 0, 1, 2, 0, {}, std::string(5, '\0')},
-      {3, 0, INT32_MAX, 2, 0, {}, "m@1@0@1@half"},   {3, 0, 1, INT32_MIN, 0, {}, "m@1@0@1@half"},
+      {2, 0, 9, 2, 0, {}, "m@1@0@1@half"},         {2, 0, -1, 2, 0, {}, "m@1@0@1@half"},
+      {2, 0, 1, 9, 0, {}, "m@1@0@1@half"},         {2, 0, 1, -1, 0, {}, "m@1@0@1@half"},
+      {2, 0, 1, 2, 3, {}, "m@1@0@1@half"},         {3, 0, 1, 2, -1, {}, "m@1@0@1@half"},
+      {3, 0, 1, 2, 0, {}, "\xff\xfe@1@0@1@half"},  {2, 0, 1, 2, 0, {}, std::string(5, '\0')},
+      {3, 0, INT32_MAX, 2, 0, {}, "m@1@0@1@half"}, {3, 0, 1, INT32_MIN, 0, {}, "m@1@0@1@half"},
     };
     for (auto& header : bad) {
       client.send(header.encode());
@@ -124,8 +128,8 @@ TEST_SUITE("requests") {
   TEST_CASE("keys of other forms: layers, negative hashes, tags, raw ones (BR32)") {
     node_fixture fixture;
     auto client = fixture.client();
-    for (auto key : {"m/x@1@0@7@half@3", "m@1@0@-5d1b8de6da1b6d09@half",
-                     "m@1@0@7@half@salt%abc"}) {
+    for (auto key :
+         {"m/x@1@0@7@half@3", "m@1@0@-5d1b8de6da1b6d09@half", "m@1@0@7@half@salt%abc"}) {
       CAPTURE(key);
       CHECK_FALSE(client.exist(key));
       CHECK(client.put(key, to_bytes(key)));
@@ -201,7 +205,8 @@ TEST_SUITE("torn and refused writes") {
     node_fixture fixture;
     auto other = fixture.client();
     REQUIRE(other.healthy());
-    for (auto header : {put_header("m@1@0@1@half", -1), put_header("m@1@0@1@half", INT32_MIN)}) {
+    for (auto header :
+         {put_header("m@1@0@1@half", -1), put_header("m@1@0@1@half", INT32_MIN)}) {
       auto client = fixture.client();
       client.send(header.encode());
       CHECK(client.closed_by_server());
@@ -413,7 +418,9 @@ TEST_SUITE("hand-over") {
     REQUIRE(client.put("m@1@0@1@half", pattern(1000, 1)));
     auto before = fixture.served->status();
     bytes round;
-    auto add = [&](const bytes& more) { round.insert(round.end(), more.begin(), more.end()); };
+    auto add = [&](const bytes& more) {
+      round.insert(round.end(), more.begin(), more.end());
+    };
     add(put_header("m@1@0@1@half", 1000).encode());
     add(pattern(1000, 2));
     add(raw_header{3, 0, 1, 2, 0, {}, "m@1@0@1@half"}.encode());
@@ -444,7 +451,9 @@ TEST_SUITE("drain") {
     frame.resize(frame.size() + 50'000);
     busy.send(frame);
     fixture.wait([&] { return fixture.storage().write_leases == 1; });
-    std::thread stopping{[&] { fixture.served->stop(std::chrono::seconds{20}); }};
+    std::thread stopping{[&] {
+      fixture.served->stop(std::chrono::seconds{20});
+    }};
     CHECK(idle.closed_by_server());
     CHECK_FALSE(readable(busy.fd(), 0));
     busy.send(bytes(50'000));
