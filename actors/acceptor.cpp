@@ -68,8 +68,15 @@ void acceptor::run() {
           break;
         unit_.arm(retry_, retry_after);
         return;
-      default:
+      case EINTR:
+      case ECONNABORTED:
+      case EPROTO:
         break; // The newcomer is gone already, or a signal came: take the next.
+      default:
+        log::write_limited(log::level::error, "cannot accept a connection",
+                           {{"cause", std::generic_category().message(errno)}});
+        unit_.arm(retry_, retry_after);
+        return;
     }
   }
   unit_.schedule(*this);

@@ -26,12 +26,16 @@ constexpr size_t put_header_read_bytes = 1024;
 /// How often a transfer that waits for its client is looked at.
 constexpr std::chrono::milliseconds look_every{500};
 
+/// What a transfer moves between two looks at least if it is to keep memory others wait for.
+constexpr uint64_t least_bytes_per_look = 64 * 1024;
+
 } // namespace
 
 lm_connection::lm_connection(lm_shard& shard, socket_handle socket)
   : shard_(shard),
     socket_(std::move(socket)),
-    owner_(next_owner_id()),
+    writer_(next_owner_id()),
+    reader_(next_owner_id()),
     buffer_(new std::byte[buffer_bytes]),
     reserved_(shard.unit, *this),
     acquired_(shard.unit, *this),
@@ -44,7 +48,7 @@ lm_connection::~lm_connection() = default;
 void lm_connection::open() {
   set_connection_options(socket_.fd());
   acknowledge_now(socket_.fd());
-  shard_.unit.watch(socket_.fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, *this);
+  doomed_ = !shard_.unit.watch(socket_.fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, *this);
   shard_.unit.schedule(*this);
 }
 
@@ -59,8 +63,10 @@ void lm_connection::close() {
   if (state_ == state::receiving || state_ == state::reserving || state_ == state::first_byte)
     shard_.counters.add(lm_count::torn_puts);
   // Nothing of ours is touched after this: no byte goes into or out of a slot any more.
-  if (owns_leases_)
-    shard_.unit.send(shard_.manager, end_owner{owner_});
+  if (wrote_)
+    shard_.unit.send(shard_.manager, end_owner{writer_});
+  if (read_)
+    shard_.unit.send(shard_.manager, end_owner{reader_});
   shard_.unit.unwatch(socket_.fd());
   socket_ = socket_handle{};
   shard_.remove(*this);
@@ -175,6 +181,10 @@ lm_connection::progress lm_connection::flush() {
   return progress::ended;
 }
 
+lm_connection::progress lm_connection::wait(progress outcome) {
+  return flush() == progress::ended ? progress::ended : outcome;
+}
+
 // -- requests ---------------------------------------------------------------------------
 
 lm::client_header_result lm_connection::parse_next() const {
@@ -231,7 +241,8 @@ lm_connection::progress lm_connection::refuse_foreigner(lm::protocol seen) {
   log::write_limited(log::level::warn, "not an lm:// client on the lm:// port",
                      {{"peer", peer()},
                       {"protocol", name},
-                      {"hint", seen == lm::protocol::http ? shard_.options.http_hint : ""}});
+                      {"hint", seen == lm::protocol::http ? shard_.options.http_hint
+                                                          : "this port speaks lm:// only"}});
   return progress::ended;
 }
 
@@ -267,7 +278,7 @@ void lm_connection::watch_for_stall() {
   if (stall_timer_.armed() || !in_transfer())
     return;
   moved_at_last_look_ = moved_bytes_;
-  stalled_for_ = std::chrono::milliseconds{0};
+  stalled_for_ = slow_for_ = std::chrono::milliseconds{0};
   shard_.unit.arm(stall_timer_, look_every);
 }
 
@@ -275,12 +286,13 @@ void lm_connection::on_stall_timer() {
   if (closed_ || !in_transfer())
     return;
   shard_.unit.arm(stall_timer_, look_every);
-  if (moved_bytes_ != std::exchange(moved_at_last_look_, moved_bytes_)) {
-    stalled_for_ = std::chrono::milliseconds{0};
+  auto moved = moved_bytes_ - std::exchange(moved_at_last_look_, moved_bytes_);
+  stalled_for_ = moved > 0 ? std::chrono::milliseconds{0} : stalled_for_ + look_every;
+  slow_for_
+    = moved >= least_bytes_per_look ? std::chrono::milliseconds{0} : slow_for_ + look_every;
+  if (slow_for_.count() == 0)
     return;
-  }
-  stalled_for_ += look_every;
-  doomed_ = stalled_for_ >= shard_.options.stall_limit;
+  doomed_ = doomed_ || stalled_for_ >= shard_.options.stall_limit;
   if (doomed_) {
     shard_.counters.add(lm_count::stalled_transfers);
   } else if (!pressure_.pending()) {
@@ -291,14 +303,15 @@ void lm_connection::on_stall_timer() {
   shard_.unit.schedule(*this);
 }
 
-/// Others wait for memory, and this transfer made no progress since a while.
+/// Others wait for memory, and this transfer hardly moved since a while.
 lm_connection::progress lm_connection::yield_to_others() {
-  if (!outbox_.empty() && stalled_for_ >= shard_.options.get_stall_limit_under_pressure) {
+  if (!outbox_.empty() && slow_for_ >= shard_.options.get_stall_limit_under_pressure) {
     shard_.counters.add(lm_count::stalled_transfers);
     return progress::ended;
   }
-  if (state_ == state::receiving
-      && stalled_for_ >= shard_.options.put_stall_limit_under_pressure) {
+  // Not while bytes may lie unread in the socket: it may be this process that slept.
+  if (state_ == state::receiving && dry_
+      && slow_for_ >= shard_.options.put_stall_limit_under_pressure) {
     shard_.unit.send(shard_.manager, abort_write{reserved_.value.id});
     drop_value(lm_count::dropped_stalled);
   }

@@ -98,10 +98,13 @@ private:
   /// Reads what is there into the buffer. @returns `more` if bytes came.
   progress fill();
   progress flush();
+
+  /// What a step returns that cannot go on: answers that are due leave first.
+  progress wait(progress outcome = progress::blocked);
   size_t buffered() const noexcept { return end_ - begin_; }
   lm::client_header_result parse_next() const;
   void drop_value(lm_count why);
-  void give_up_waiting();
+  void give_up_waiting(owner_id& owner);
   void send_value();
   bool in_transfer() const noexcept;
   void watch_for_stall();
@@ -111,12 +114,14 @@ private:
 
   lm_shard& shard_;
   socket_handle socket_;
-  owner_id owner_;
+  owner_id writer_; ///< Owns what this connection reserves,
+  owner_id reader_; ///< and this what it holds.
   state state_ = state::header;
   bool knows_protocol_ = false;
   bool doomed_ = false;
   bool closed_ = false;
-  bool owns_leases_ = false;  ///< The manager knows `owner_`.
+  bool wrote_ = false;        ///< The manager knows `writer_`.
+  bool read_ = false;         ///< The manager knows `reader_`.
   bool last_was_put_ = false; ///< Or the EXIST that acknowledges one.
   bool hung_up_ = false;      ///< The client closed its side; bytes may still be here.
   bool dry_ = false;          ///< The last read took all there was; an event will tell of more.
@@ -149,7 +154,8 @@ private:
   io_reply<pressure> pressure_;
   bool pressure_asked_ = false;
   uint64_t moved_at_last_look_ = 0;
-  std::chrono::milliseconds stalled_for_{0};
+  std::chrono::milliseconds stalled_for_{0}; ///< Without any byte,
+  std::chrono::milliseconds slow_for_{0};    ///< and below the least rate under pressure.
 };
 
 } // namespace kvasir

@@ -63,6 +63,7 @@ void lm_shard::remove(lm_connection& connection) {
   if (i == connections_.end())
     return;
   counters.add(lm_count::connections_closed);
+  --open_connections;
   unit.retire(std::move(i->second));
   connections_.erase(i);
   if (connections_.empty() && on_empty_)

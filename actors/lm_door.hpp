@@ -8,6 +8,7 @@
 #include "actors/storage_manager.hpp"
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -84,7 +85,7 @@ public:
            const lm_options& options);
   ~lm_shard();
 
-  /// Serves a connection from now on.
+  /// Serves a connection from now on. Whoever chose this shard counted it as open.
   void adopt(socket_handle socket);
 
   /// Ends a connection when this round ends.
@@ -105,10 +106,8 @@ public:
   const lm_options& options;
   counter_set<lm_count> counters;
 
-  uint64_t open_connections() const noexcept {
-    return counters.read(lm_count::connections_accepted)
-           - counters.read(lm_count::connections_closed);
-  }
+  /// Connections that were given to this shard and have not ended. Any thread.
+  std::atomic<uint64_t> open_connections{0};
 
 private:
   std::unordered_map<lm_connection*, std::unique_ptr<lm_connection>> connections_;

@@ -78,6 +78,8 @@ std::optional<lease_id> lm_outbox::take_sent() {
   if (value_index_ == values_.size() && copied_sent_ == copied_.size()) {
     values_.clear();
     copied_.clear();
+    if (copied_.capacity() > 2 * max_copied_bytes) // A LIST was in there.
+      copied_.shrink_to_fit();
     value_index_ = reported_ = copied_sent_ = 0;
   }
   return std::nullopt;

@@ -1,5 +1,4 @@
 #include "actors/lm_connection.hpp"
-
 #include "actors/log.hpp"
 #include "messages/lm_shape.hpp"
 
@@ -61,9 +60,9 @@ lm_connection::progress lm_connection::on_first_byte() {
     return fill();
   }
   hash_.reset();
-  owns_leases_ = true;
+  wrote_ = true;
   shard_.unit.request(shard_.manager,
-                      reserve_write{owner_, std::move(key_), layout_, size_bytes_}, reserved_,
+                      reserve_write{writer_, std::move(key_), layout_, size_bytes_}, reserved_,
                       shard_.options.room_deadline);
   state_ = state::reserving;
   return progress::more;
@@ -71,19 +70,18 @@ lm_connection::progress lm_connection::on_first_byte() {
 
 /// The manager may still grant what this connection no longer waits for: end the owner, so
 /// that such a grant is void, and go on under a new name.
-void lm_connection::give_up_waiting() {
-  shard_.unit.send(shard_.manager, end_owner{std::exchange(owner_, next_owner_id())});
-  owns_leases_ = false;
+void lm_connection::give_up_waiting(owner_id& owner) {
+  shard_.unit.send(shard_.manager, end_owner{std::exchange(owner, next_owner_id())});
 }
 
 lm_connection::progress lm_connection::on_reserved() {
   if (reserved_.pending())
-    return progress::blocked;
+    return wait();
   if (!reserved_) {
     if (reserved_.error() == errc::peer_unreachable)
       return progress::ended;
     if (reserved_.error() == errc::timed_out)
-      give_up_waiting();
+      give_up_waiting(writer_);
     drop_value(reserved_.error() == errc::too_large ? lm_count::dropped_too_large
                                                     : lm_count::dropped_no_room);
     return progress::more;
@@ -110,7 +108,7 @@ lm_connection::progress lm_connection::receive_body() {
                                    size_bytes_ - done_bytes_);
     size_t got = 0;
     if (auto outcome = read_some(target + done_bytes_, want, got); outcome != progress::more)
-      return outcome;
+      return wait(outcome);
     if (verify)
       hash_.update({target + done_bytes_, got});
     done_bytes_ += got;
@@ -139,7 +137,7 @@ lm_connection::progress lm_connection::drain_body() {
     if (moved_bytes_ >= turn_end_)
       return progress::yield;
     if (auto filled = fill(); filled != progress::more)
-      return filled;
+      return wait(filled);
   }
 }
 
@@ -155,8 +153,8 @@ lm_connection::progress lm_connection::begin_get(const lm::client_header_result&
   }
   if (request.kind == lm::key_kind::raw)
     shard_.counters.add(lm_count::raw_keys);
-  owns_leases_ = true;
-  shard_.unit.request(shard_.manager, acquire_read{owner_, object_key{request.header.key}},
+  read_ = true;
+  shard_.unit.request(shard_.manager, acquire_read{reader_, object_key{request.header.key}},
                       acquired_, shard_.options.room_deadline);
   state_ = state::acquiring;
   return progress::more;
@@ -164,7 +162,7 @@ lm_connection::progress lm_connection::begin_get(const lm::client_header_result&
 
 lm_connection::progress lm_connection::on_acquired() {
   if (acquired_.pending())
-    return progress::blocked;
+    return wait();
   if (!acquired_) {
     if (acquired_.error() == errc::peer_unreachable)
       return progress::ended;
@@ -172,7 +170,7 @@ lm_connection::progress lm_connection::on_acquired() {
       // The outbox may hold values under the same owner: they must be out first.
       if (auto flushed = flush(); flushed != progress::more)
         return flushed;
-      give_up_waiting();
+      give_up_waiting(reader_);
     }
     outbox_.add(lm::plain_reply(lm::return_code::fail));
     state_ = state::header;
@@ -270,7 +268,7 @@ lm_connection::progress lm_connection::begin_check() {
 
 lm_connection::progress lm_connection::on_checked() {
   if (exist_.pending())
-    return progress::blocked;
+    return wait();
   if (!exist_)
     return progress::ended; // The manager is gone, or hangs: nothing here can be trusted.
   auto found = exist_.value.found.begin();
@@ -288,7 +286,7 @@ lm_connection::progress lm_connection::on_checked() {
 /// code had: the number of keys in the shape, the keys separated by newlines as the value.
 lm_connection::progress lm_connection::on_listed() {
   if (list_.pending())
-    return progress::blocked;
+    return wait();
   if (!list_)
     return progress::ended;
   auto full = false;

@@ -39,12 +39,15 @@ public:
   lm_server(caf::actor_config& config, lm_server_config setup);
 
   behavior_type make_behavior() override;
+  void on_exit() override;
   const char* name() const override { return "lm_server"; }
 
 private:
   front_door_status status() const;
-  caf::result<front_door_drained> on_drain();
+  caf::result<front_door_drained> on_drain(bool at_once);
+  void stop_accepting();
   void on_drained();
+  void on_all_drained();
   void accept(socket_handle socket);
 
   lm_server_config setup_;
@@ -52,6 +55,7 @@ private:
   std::vector<std::unique_ptr<acceptor>> acceptors_;
   std::atomic<uint64_t> refused_{0};
   std::atomic<size_t> next_shard_{0};
+  bool draining_ = false;
   size_t shards_left_ = 0;
   std::vector<caf::typed_response_promise<front_door_drained>> drain_promises_;
 };

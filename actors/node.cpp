@@ -24,6 +24,7 @@ namespace kvasir {
 namespace {
 
 constexpr std::chrono::seconds status_deadline{2};
+constexpr std::chrono::seconds close_deadline{1};
 constexpr uint64_t largest_object_bytes = 1ull << 30;
 
 std::string random_hex_128() {
@@ -115,6 +116,9 @@ caf::error node::open() {
     units_.back()->run_inline(manager_);
     units_.back()->start();
   }
+  // The first step shows whether there is any memory at all: without, do not start.
+  if (auto usable = pool_->grow(); !usable)
+    return std::move(usable.error());
   keeper_ = std::make_unique<pool_keeper>(*pool_, manager_);
   if (auto failure = open_lm_door())
     return failure;
@@ -158,8 +162,10 @@ caf::error node::open_lm_door() {
   setup.options.max_object_bytes = config_.max_object_bytes;
   setup.options.max_connections = config_.max_connections;
   setup.options.verify_checksums = config_.checksum;
-  if (config_.http_port.value_or(0) != 0)
-    setup.options.http_hint = "the HTTP port is " + std::to_string(*config_.http_port);
+  auto http_port = config_.http_port.value_or(0);
+  setup.options.http_hint = http_port != 0
+                              ? "the HTTP port is " + std::to_string(http_port)
+                              : "the HTTP port, if any, is in the line of readiness";
   lm_server_ = system_->spawn<lm_server>(std::move(setup));
   return caf::none;
 }
@@ -226,13 +232,20 @@ void node::stop(std::chrono::milliseconds grace) {
   stopped_ = true;
   {
     caf::scoped_actor self{*system_};
-    if (lm_server_ && grace.count() > 0)
-      self->request(lm_server_, grace, drain_front_door{})
-        .receive([](const front_door_drained&) {},
-                 [](const caf::error&) {
-                   log::write(log::level::warn,
-                              "connections were still busy when the grace period ended");
-                 });
+    auto drained = !lm_server_;
+    auto drain = [&](std::chrono::milliseconds deadline, bool at_once) {
+      if (!drained)
+        self->request(lm_server_, deadline, drain_front_door{at_once})
+          .receive([&](const front_door_drained&) { drained = true; },
+                   [](const caf::error&) {});
+    };
+    if (grace.count() > 0) {
+      drain(grace, false);
+      if (!drained)
+        log::write(log::level::warn, "connections were still busy when the grace period ended");
+    }
+    // No connection may outlive the unit whose thread it belongs to.
+    drain(close_deadline, true);
     http_.reset();
     keeper_.reset();
     for (auto& unit : units_)

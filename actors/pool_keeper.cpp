@@ -12,10 +12,18 @@
 
 namespace kvasir {
 
+namespace {
+
+/// A full /dev/shm or memory cgroup may have room again.
+constexpr unsigned looks_per_growth_retry = 5;
+
+} // namespace
+
 pool_keeper::pool_keeper(shm_pool& pool, storage_manager_actor manager)
   : pool_(pool),
     manager_(std::move(manager)) {
-  grow_one_step();
+  growing_ = pool_.usable_bytes() < pool_.capacity_bytes();
+  announce();
   thread_ = std::thread{[this] {
     try {
       run();
@@ -35,30 +43,41 @@ pool_keeper::~pool_keeper() {
   thread_.join();
 }
 
-/// @returns true while there is more to grow.
-bool pool_keeper::grow_one_step() {
+void pool_keeper::announce() {
+  auto complete = !growing_;
+  auto usable = pool_.usable_bytes();
+  handover_release(caf::actor_cast<caf::abstract_actor*>(manager_));
+  caf::anon_send(manager_, pool_grown{usable, complete});
+}
+
+/// A step that fails ends the growing for now: requests should evict rather than wait for it.
+void pool_keeper::grow_one_step() {
   auto usable = pool_.grow();
-  if (!usable)
-    log::write(log::level::error, "the pool stays smaller than configured",
+  if (!usable && !std::exchange(growth_failed_, true))
+    log::write(log::level::error, "the pool stays smaller than configured for now",
                {{"cause", to_string(usable.error())},
                 {"usable_bytes", std::to_string(pool_.usable_bytes())},
                 {"capacity_bytes", std::to_string(pool_.capacity_bytes())}});
-  auto complete = !usable || *usable == pool_.capacity_bytes();
-  growing_ = !complete;
-  handover_release(caf::actor_cast<caf::abstract_actor*>(manager_));
-  caf::anon_send(manager_, pool_grown{pool_.usable_bytes(), complete});
-  return !complete;
+  if (usable)
+    growth_failed_ = false;
+  growing_ = usable && *usable < pool_.capacity_bytes();
+  announce();
 }
 
 void pool_keeper::run() {
   std::unique_lock guard{mutex_};
-  while (growing_ && !stopping_) {
-    guard.unlock();
-    grow_one_step();
-    guard.lock();
-  }
-  while (!stop_signal_.wait_for(guard, std::chrono::seconds{1}, [this] { return stopping_; }))
+  for (unsigned look = 1; !stopping_; ++look) {
+    while (growing_ && !stopping_) {
+      guard.unlock();
+      grow_one_step();
+      guard.lock();
+    }
+    if (stop_signal_.wait_for(guard, std::chrono::seconds{1}, [this] { return stopping_; }))
+      return;
     watch_name();
+    if (look % looks_per_growth_retry == 0 && pool_.usable_bytes() < pool_.capacity_bytes())
+      grow_one_step();
+  }
 }
 
 void pool_keeper::watch_name() {

@@ -19,7 +19,7 @@ namespace kvasir {
 /// Threading: construct and destroy from one thread, the rest from any.
 class pool_keeper {
 public:
-  /// The first step is done when this returns, so that the node can serve.
+  /// Tells the manager what is usable already, and grows on.
   /// @pre `pool` and `manager` outlive it.
   pool_keeper(shm_pool& pool, storage_manager_actor manager);
   ~pool_keeper();
@@ -33,7 +33,8 @@ public:
   bool alive() const noexcept { return alive_.load(); }
 
 private:
-  bool grow_one_step();
+  void announce();
+  void grow_one_step();
   void run();
   void watch_name();
 
@@ -45,6 +46,7 @@ private:
   bool name_is_lost_ = false; ///< Known so; the thread's own.
   std::mutex mutex_;
   std::condition_variable stop_signal_;
+  bool growth_failed_ = false; ///< Told in the log; its thread only.
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -21,8 +21,11 @@ struct front_door_status {
   std::vector<uint64_t> counters;
 };
 
-/// Stop accepting; the answer comes when the last connection is closed.
-struct drain_front_door {};
+/// Stop accepting; the answer comes when the last connection is closed. Each finishes its
+/// request first, unless all are to be closed `at_once`.
+struct drain_front_door {
+  bool at_once = false;
+};
 
 /// A door's unit tells its actor that it serves no connection any more.
 struct front_door_drained {};
@@ -38,8 +41,8 @@ typename Inspector::result_type inspect(Inspector& f, front_door_status& x) {
 }
 
 template <class Inspector>
-typename Inspector::result_type inspect(Inspector& f, drain_front_door&) {
-  return f(caf::meta::type_name("drain_front_door"));
+typename Inspector::result_type inspect(Inspector& f, drain_front_door& x) {
+  return f(caf::meta::type_name("drain_front_door"), x.at_once);
 }
 
 template <class Inspector>

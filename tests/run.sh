@@ -2,7 +2,8 @@
 # Builds and runs the tests with the given labels; without any, all but `bench` and `gpu`.
 #
 #   unit wire sim fault     built twice: with sanitizers (preset asan) and as shipped (preset release)
-#   interop cluster slow    preset release; interop and slow need the Python environment, which is made
+#   interop cluster slow    preset release; interop needs the Python environment, which is made;
+#                           slow also runs the unit tests and a planted race under ThreadSanitizer
 #   gpu                     preset release, on a machine with a device
 #   fuzz                    preset fuzz: every target, a bounded number of runs from its committed corpus
 #   bench                   tests/bench/run.sh
@@ -47,6 +48,13 @@ run_ctest() {
   ctest --preset "$preset" --parallel "$(nproc)" -L "^($expression)\$" || failed+=("ctest ($preset)")
 }
 
+# That a race is found is part of it: see tests/tsan.
+run_tsan() {
+  cmake/install_packages.sh llvm
+  build tsan --target kvasir_unit_tests planted_race
+  ctest --preset tsan -R '^(unit$|tsan_)' || failed+=("ctest (tsan)")
+}
+
 run_fuzz() {
   cmake/install_packages.sh clang libclang-rt-14-dev
   build fuzz --target kvasir_fuzz
@@ -80,7 +88,7 @@ done
 
 failed=()
 cmake/install_packages.sh
-if asked interop || asked slow; then
+if asked interop; then
   tests/python_env.sh
 fi
 if asked bench; then
@@ -88,6 +96,9 @@ if asked bench; then
 fi
 if asked fuzz; then
   run_fuzz
+fi
+if asked slow; then
+  run_tsan
 fi
 sanitized=$(asked_among "${sanitized_labels[@]}")
 if [[ -n $sanitized ]]; then

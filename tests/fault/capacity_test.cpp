@@ -48,7 +48,7 @@ bool machine_has(uint64_t needed_bytes, const std::string& what) {
 
 } // namespace
 
-TEST_CASE("four times the pool: memory stays bounded, the newest stay, the oldest go (BR43)") {
+TEST_CASE("four times the pool: memory stays bounded, the newest stay, the oldest go") {
   for (std::string policy : {"s3fifo", "lru"}) {
     CAPTURE(policy);
     running_daemon served{{"--pool-size", "256MiB", "--eviction", policy}};
@@ -74,7 +74,7 @@ TEST_CASE("four times the pool: memory stays bounded, the newest stay, the oldes
   }
 }
 
-TEST_CASE("three times the pool in values of 4 MiB under each policy (BR38)") {
+TEST_CASE("three times the pool in values of 4 MiB under each policy") {
   for (std::string policy : {"s3fifo", "lru"}) {
     CAPTURE(policy);
     running_daemon served{{"--pool-size", "96MiB", "--eviction", policy}};
@@ -93,7 +93,7 @@ TEST_CASE("three times the pool in values of 4 MiB under each policy (BR38)") {
   }
 }
 
-TEST_CASE("a value of 600 MiB is exact, one byte above the limit is refused (BR36)") {
+TEST_CASE("a value of 600 MiB is exact, one byte above the limit is refused") {
   constexpr uint64_t limit = 600 * mib;
   if (!machine_has(4ull << 30, "a value of 600 MiB"))
     return;
@@ -117,7 +117,7 @@ TEST_CASE("a value of 600 MiB is exact, one byte above the limit is refused (BR3
   CHECK(at_rest(served));
 }
 
-TEST_CASE("2 GiB - 1 announced where that much is allowed, and not sent (BR36)") {
+TEST_CASE("2 GiB - 1 announced where that much is allowed, and not sent") {
   if (!machine_has(8ull << 30, "a limit of 2 GiB - 1"))
     return;
   running_daemon served{

@@ -5,7 +5,7 @@
 using namespace kvasir::test;
 using namespace std::chrono_literals;
 
-TEST_CASE("5000 connections, 200 half requests and 50 killed readers leave nothing (BR45)") {
+TEST_CASE("5000 connections, 200 half requests and 50 killed readers leave nothing") {
   running_daemon served{{"--shm", "off"}};
   wait_for_growth(served);
   lm_wire client{served.lm_port()};
@@ -48,7 +48,7 @@ TEST_CASE("5000 connections, 200 half requests and 50 killed readers leave nothi
   CHECK(client.get("large@1@0@1@half") == value);
 }
 
-TEST_CASE("a client that does not read delays neither 19 others nor the end (BR42)") {
+TEST_CASE("a client that does not read delays neither 19 others nor the end") {
   running_daemon served;
   wait_for_growth(served);
   {

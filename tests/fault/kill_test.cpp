@@ -105,7 +105,7 @@ TEST_CASE("SIGKILL at any point of a load: no wrong byte before, nothing left af
   CHECK(hits > 0);
 }
 
-TEST_CASE("SIGKILL in the middle of a start does not stand in the way of the next (BR18)") {
+TEST_CASE("SIGKILL in the middle of a start does not stand in the way of the next") {
   uint64_t seed = 0;
   auto random = seeded(seed);
   CAPTURE(seed);

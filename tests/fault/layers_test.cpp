@@ -4,7 +4,7 @@
 
 using namespace kvasir::test;
 
-TEST_CASE("layer by layer under a flood of stores: each value exact or a miss (BR48)") {
+TEST_CASE("layer by layer under a flood of stores: each value exact or a miss") {
   constexpr uint64_t chunks = 8;
   constexpr uint64_t layers = 32;
   constexpr size_t layer_bytes = 64 * 1024;

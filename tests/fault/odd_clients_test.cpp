@@ -117,7 +117,7 @@ TEST_CASE("random bytes and random requests, cut anywhere, harm nobody else") {
   CHECK(served.stop().exit_code == 0);
 }
 
-TEST_CASE("writes torn by an end, a half end, a reset or a SIGKILL never happened (BR37)") {
+TEST_CASE("writes torn by an end, a half end, a reset or a SIGKILL never happened") {
   running_daemon served;
   wait_for_growth(served);
   lm_wire client{served.lm_port()};

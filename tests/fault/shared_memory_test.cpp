@@ -67,7 +67,7 @@ std::string content(const fs::path& path) {
 
 } // namespace
 
-TEST_CASE("a name that is taken is refused with path and owner, and left alone (BR73)") {
+TEST_CASE("a name that is taken is refused with path and owner, and left alone") {
   squatters others;
   auto target = others.file(unique("target"), "untouched");
   struct squat {
@@ -117,7 +117,7 @@ TEST_CASE("a name that is taken is refused with path and owner, and left alone (
   CHECK_FALSE(fs::exists("/dev/shm/nowhere"));
 }
 
-TEST_CASE("a start with the default name minds no squatter (BR73)") {
+TEST_CASE("a start with the default name minds no squatter") {
   squatters others;
   auto target = others.file(unique("target"), "untouched");
   auto uid = std::to_string(geteuid());
@@ -149,7 +149,7 @@ TEST_CASE("a start with the default name minds no squatter (BR73)") {
   CHECK(served.stop().exit_code == 0);
 }
 
-TEST_CASE("a segment that another process unlinks is published again (BR30)") {
+TEST_CASE("a segment that another process unlinks is published again") {
   running_daemon served{{"--shm", "on"}};
   lm_wire client{served.lm_port()};
   REQUIRE(client.put("m@1@0@1@half", value_of(1, mib)));
@@ -168,7 +168,7 @@ TEST_CASE("a segment that another process unlinks is published again (BR30)") {
   CHECK(served.stop().exit_code == 0);
 }
 
-TEST_CASE("a segment that cannot be published again is told and counted once (BR30)") {
+TEST_CASE("a segment that cannot be published again is told and counted once") {
   running_daemon served{{"--shm", "on"}};
   auto lost = [&] {
     return served.metric("kvasir_segment_lost_total");
@@ -185,7 +185,7 @@ TEST_CASE("a segment that cannot be published again is told and counted once (BR
   CHECK(served.stop().exit_code == 0);
 }
 
-TEST_CASE("Python's resource tracker unlinks what it only attached to (BR30)") {
+TEST_CASE("Python's resource tracker unlinks what it only attached to") {
   running_daemon served{{"--shm", "on"}};
   auto name = status_of(served)["pool"]["name"].get<std::string>();
   auto attached
@@ -207,7 +207,7 @@ TEST_CASE("Python's resource tracker unlinks what it only attached to (BR30)") {
   CHECK(served.get("/healthz").status == 200);
 }
 
-TEST_CASE("an old view of the pool stays valid after a restart (BR28)") {
+TEST_CASE("an old view of the pool stays valid after a restart") {
   constexpr size_t size = 16 * mib;
   running_daemon first{{"--pool-size", "16MiB", "--shm", "on"}};
   wait_for_growth(first);

@@ -273,7 +273,6 @@ TEST_CASE_FIXTURE(unit_fixture,
     CHECK(task.events == EPOLLIN);
     CHECK(task.runs == 1);
     unit.unwatch(fd);
-    CHECK_FALSE(unit.rewatch(fd, EPOLLIN, task));
   });
   REQUIRE(write(fd, &one, sizeof(one)) == sizeof(one));
   on_unit(unit, [] {});

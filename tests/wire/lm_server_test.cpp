@@ -125,7 +125,7 @@ TEST_SUITE("requests") {
     CHECK(client.healthy());
   }
 
-  TEST_CASE("keys of other forms: layers, negative hashes, tags, raw ones (BR32)") {
+  TEST_CASE("keys of other forms: layers, negative hashes, tags, raw ones") {
     node_fixture fixture;
     auto client = fixture.client();
     for (auto key :
@@ -161,7 +161,7 @@ TEST_SUITE("requests") {
 }
 
 TEST_SUITE("torn and refused writes") {
-  TEST_CASE("a PUT that is cut off never happened, and the old value stays (BR37)") {
+  TEST_CASE("a PUT that is cut off never happened, and the old value stays") {
     node_fixture fixture;
     auto client = fixture.client();
     REQUIRE(client.put("old@1@0@1@half", to_bytes("old good")));
@@ -321,7 +321,7 @@ TEST_SUITE("one client and the others") {
     CHECK(frozen.exist("frozen@1@0@1@half"));
   }
 
-  TEST_CASE("readers get whole values while the key is replaced, removed and evicted (BR07)") {
+  TEST_CASE("readers get whole values while the key is replaced, removed and evicted") {
     node_fixture fixture{32 * node_fixture::mib};
     constexpr size_t size = 1 << 20;
     std::atomic<bool> stop{false};
@@ -396,7 +396,7 @@ TEST_SUITE("one client and the others") {
 }
 
 TEST_SUITE("other protocols") {
-  TEST_CASE("bytes of another protocol are refused as soon as they are recognised (BR34)") {
+  TEST_CASE("bytes of another protocol are refused as soon as they are recognised") {
     node_fixture fixture;
     auto zmtp = std::string{"\xff\0\0\0\0\0\0\0\1\x7f", 10};
     for (auto& greeting : {std::string{"GET / HTTP/1.1\r\n"}, zmtp, std::string{"*1\r\n$4\r\n"},
