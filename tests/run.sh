@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds and runs the tests with the given labels; without any, all but `bench` and `gpu`.
+# Builds and runs the tests with the given labels; without any, all but `bench`, `gpu` and `tsan`.
 #
 #   unit wire sim fault     built twice: with sanitizers (preset asan) and as shipped (preset release)
-#   interop cluster slow    preset release; interop needs the Python environment, which is made;
-#                           slow also runs the unit tests and a planted race under ThreadSanitizer
+#   interop cluster slow    preset release; interop needs the Python environment, which is made
+#   tsan                    unit tests and a planted race that must be found, under ThreadSanitizer
 #   gpu                     preset release, on a machine with a device
 #   fuzz                    preset fuzz: every target, a bounded number of runs from its committed corpus
 #   bench                   tests/bench/run.sh
@@ -78,9 +78,9 @@ if ((${#labels[@]} == 0)); then
 fi
 for label in "${labels[@]}"; do
   case $label in
-    unit | wire | sim | fault | interop | cluster | slow | gpu | fuzz | bench) ;;
+    unit | wire | sim | fault | interop | cluster | slow | gpu | fuzz | tsan | bench) ;;
     *)
-      echo "unknown label $label; known: unit wire sim fault interop cluster slow gpu fuzz bench" >&2
+      echo "unknown label $label; known: unit wire sim fault interop cluster slow gpu fuzz tsan bench" >&2
       exit 2
       ;;
   esac
@@ -97,7 +97,7 @@ fi
 if asked fuzz; then
   run_fuzz
 fi
-if asked slow; then
+if asked tsan; then
   run_tsan
 fi
 sanitized=$(asked_among "${sanitized_labels[@]}")
