@@ -120,8 +120,6 @@ TEST_CASE("its end after a kill leaves nothing that the next start does not remo
   running_daemon victim;
   REQUIRE_FALSE(victim.segment_paths().empty());
   victim.kill();
-  CHECK_FALSE(victim.segment_paths().empty());
-  running_daemon next;
+  running_daemon next; // Or another of this user that starts meanwhile.
   CHECK(victim.segment_paths().empty());
-  CHECK(next.log().find("removed a dead owner's segment") != std::string::npos);
 }
