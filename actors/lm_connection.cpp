@@ -145,7 +145,7 @@ lm_connection::progress lm_connection::read_some(std::byte* target, size_t size,
   }
   // In the middle of a request, or after a PUT: no answer of ours carries the acknowledgement
   // that the client's Nagle algorithm waits for.
-  if (state_ != state::header || buffered() > 0 || last_was_put_)
+  if (state_ != state::header || buffered() > 0 || put_unanswered_)
     acknowledge_now(socket_.fd());
   return progress::blocked;
 }
@@ -212,9 +212,11 @@ lm_connection::progress lm_connection::on_header() {
   auto request = parse_next();
   if (request.framing_lost())
     return lose_framing(request);
-  last_was_put_ = request.header.op == lm::command::put
-                  || (last_was_put_ && request.header.op == lm::command::exist
+  auto op = request.header.op;
+  last_was_put_ = op == lm::command::put
+                  || (put_unanswered_ && op == lm::command::exist
                       && buffered() == lm::client_header_size);
+  put_unanswered_ = op == lm::command::put;
   switch (request.header.op) {
     case lm::command::put:
       return begin_put(request);

@@ -123,6 +123,7 @@ private:
   bool wrote_ = false;        ///< The manager knows `writer_`.
   bool read_ = false;         ///< The manager knows `reader_`.
   bool last_was_put_ = false; ///< Or the EXIST that acknowledges one.
+  bool put_unanswered_ = false; ///< Nothing was asked since a PUT.
   bool hung_up_ = false;      ///< The client closed its side; bytes may still be here.
   bool dry_ = false;          ///< The last read took all there was; an event will tell of more.
 
