@@ -21,8 +21,7 @@ start_node() {
   # The program opens its output in the background; the search below may come first.
   : >"$node_dir/stdout"
   trap stop_node EXIT
-  # Without this script's own variable: kvasird refuses a KVASIR_ setting that it does not know.
-  env -u KVASIR_PYTHON "$kvasird" --host 127.0.0.1 --lm-port 0 --mp-port off --http-port 0 --pool-size 1GiB "$@" \
+  "$kvasird" --host 127.0.0.1 --lm-port 0 --mp-port off --http-port 0 --pool-size 1GiB "$@" \
     >"$node_dir/stdout" 2>"$node_dir/stderr" </dev/null &
   node_pid=$!
 

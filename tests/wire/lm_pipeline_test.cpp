@@ -16,6 +16,15 @@ bytes get_frame(int number) {
   return raw_header{2, 0, 1, 2, 0, {}, key(number)}.encode();
 }
 
+/// A GET of key 1, and a PUT of key 2 of which 600 bytes are still to come.
+bytes get_and_torn_put() {
+  auto frames = get_frame(1);
+  auto put = raw_header{1, 1000, 5, 0, 0, {1000, 0, 0, 0}, key(2)}.encode();
+  frames.insert(frames.end(), put.begin(), put.end());
+  frames.resize(frames.size() + 400);
+  return frames;
+}
+
 } // namespace
 
 TEST_CASE("pipelined GETs of more than readers may hold at once are all answered") {
@@ -41,10 +50,7 @@ TEST_CASE("an answer that is due does not wait for the end of the PUT behind it"
   node_fixture fixture;
   auto client = fixture.client();
   REQUIRE(client.put(key(1), to_bytes("value")));
-  auto frames = get_frame(1);
-  auto put = raw_header{1, 1000, 5, 0, 0, {1000, 0, 0, 0}, key(2)}.encode();
-  frames.insert(frames.end(), put.begin(), put.end());
-  frames.resize(frames.size() + 400); // The rest of the value follows later.
+  auto frames = get_and_torn_put();
   client.send(frames);
   CHECK(client.receive_header().length == 5);
   CHECK(client.receive(5) == to_bytes("value"));
@@ -56,10 +62,7 @@ TEST_CASE("answers that are due arrive although the client ended in the middle o
   node_fixture fixture;
   auto client = fixture.client();
   REQUIRE(client.put(key(1), to_bytes("value")));
-  auto frames = get_frame(1);
-  auto put = raw_header{1, 1000, 5, 0, 0, {1000, 0, 0, 0}, key(2)}.encode();
-  frames.insert(frames.end(), put.begin(), put.end());
-  frames.resize(frames.size() + 400);
+  auto frames = get_and_torn_put();
   client.send(frames);
   client.finish_sending();
   CHECK(client.receive_header().length == 5);
