@@ -1,5 +1,7 @@
 #include "actors/lease_table.hpp"
 
+#include <atomic>
+
 namespace kvasir {
 
 lease_id lease_table::add(const lease& what) {
@@ -59,6 +61,11 @@ std::optional<lease_table::lease> lease_table::take_any(owner_id owner) {
     return std::nullopt;
   }
   return remove(i->second);
+}
+
+owner_id next_owner_id() noexcept {
+  static std::atomic<owner_id> last{0};
+  return ++last;
 }
 
 } // namespace kvasir

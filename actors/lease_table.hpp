@@ -61,4 +61,7 @@ private:
   uint64_t reads_ = 0;
 };
 
+/// A number for an owner of leases that no other owner in this process has.
+owner_id next_owner_id() noexcept;
+
 } // namespace kvasir
