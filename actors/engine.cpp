@@ -30,6 +30,11 @@ std::string transfer_id(const prompt_range& range, const resolved_chunks& chunks
   return id;
 }
 
+/// A typed promise of nothing cannot be kept in CAF 0.17.
+void deliver_done(caf::response_promise& answer) {
+  answer.deliver(caf::unit);
+}
+
 } // namespace
 
 engine::engine(caf::actor_config& config, uint64_t instance, session_table_actor sessions,
@@ -116,7 +121,7 @@ engine::behavior_type engine::make_behavior() {
       auto answer = make_response_promise<void>();
       resolve(request.range, false, false, answer, [this, answer](transfer_job job) mutable {
         shared_.commit_retrieve(job);
-        answer.deliver(caf::unit);
+        deliver_done(answer);
       });
       return answer;
     },
@@ -168,7 +173,7 @@ caf::result<void> engine::on_register(register_engine& request) {
         inline_only_ = false;
         shared_.set_attached(false);
         touch();
-        answer.deliver(caf::unit);
+        deliver_done(answer);
       },
       [this, answer](caf::error& failure) mutable {
         handover_scope scope{this};

@@ -1,0 +1,45 @@
+// kvasir: an actor-model KV-cache runtime.  SPDX-License-Identifier: Apache-2.0
+
+#pragma once
+
+#include "actors/mp_door.hpp"
+
+#include <utility>
+
+namespace kvasir {
+
+class mp_door::job {
+public:
+  job(mp_door& door, mp_request the_request, mp::operation the_operation, client_id the_client)
+    : request(std::move(the_request)),
+      what(the_operation),
+      client(the_client),
+      door_(&door) {
+    ++door.under_way_;
+  }
+
+  job(job&& other) noexcept
+    : request(std::move(other.request)),
+      what(other.what),
+      client(other.client),
+      door_(std::exchange(other.door_, nullptr)) {}
+  job& operator=(job&&) = delete;
+
+  ~job() {
+    if (door_ == nullptr)
+      return;
+    if (auto who = door_->clients_.find(client))
+      --who->under_way;
+    if (--door_->under_way_ == 0 && door_->on_idle_)
+      door_->on_idle_();
+  }
+
+  mp_request request;
+  mp::operation what;
+  client_id client;
+
+private:
+  mp_door* door_;
+};
+
+} // namespace kvasir
