@@ -51,6 +51,8 @@ storage_manager_options manager_options(const node_config& config) {
   auto two_largest = 2 * slot_allocator::rounded_bytes(config.max_object_bytes);
   result.max_claimed_bytes = std::max(config.pool_bytes / 4, two_largest);
   result.max_held_bytes = std::max(config.pool_bytes / 2, two_largest);
+  result.max_staged_bytes = config.pool_bytes / 4 * 3;
+  result.max_prefix_held_bytes = config.pool_bytes / 4 * 3;
   return result;
 }
 

@@ -34,7 +34,7 @@ public:
     uint64_t pages = 16;
     /// Usable from the start; the pool counts as complete if that is all of it.
     uint64_t usable_pages = UINT64_MAX;
-    storage_manager_options options{8 * page, 16 * page, 16 * page, 8};
+    storage_manager_options options{8 * page, 16 * page, 16 * page, 8, 12 * page, 12 * page};
     const char* policy = "lru";
   };
 
