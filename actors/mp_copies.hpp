@@ -3,6 +3,8 @@
 #pragma once
 
 #include "messages/engine_messages.hpp"
+#include "messages/mp_reply.hpp"
+#include "messages/tensor_pickle.hpp"
 
 #include <cstddef>
 #include <span>
@@ -23,8 +25,14 @@ struct chunk_copy_in {
 /// Copies into the slots. @returns lease and checksum of each.
 std::vector<finish_write> copy_in(std::byte* pool, const std::vector<chunk_copy_in>& chunks);
 
-/// Copies a chunk out of its slot. @returns false if it has a checksum and the bytes differ.
-bool copy_out(const std::byte* pool, const read_lease& chunk, std::byte* to, bool verify);
+/// Fills the answer to an inline retrieve: head, the chunks as a list of tensors, tail.
+/// @param to room for all of it
+/// @returns the chunks whose bytes differ from their checksum
+std::vector<lease_id> fill_retrieve_frame(const std::byte* pool,
+                                          const std::vector<read_lease>& chunks,
+                                          const mp::tensor_list_writer& tensors,
+                                          const mp::retrieve_frame& frame, std::byte* to,
+                                          bool verify);
 
 /// @returns lease and checksum of each.
 std::vector<finish_write> hash_chunks(const std::byte* pool,

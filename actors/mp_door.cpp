@@ -35,7 +35,7 @@ mp_door::mp_door(io_unit& unit, std::unique_ptr<mp_socket> socket, caf::actor_sy
     workers_(workers),
     options_(options),
     calls_(unit),
-    inline_bytes_(std::make_shared<std::atomic<uint64_t>>(0)) {
+    inline_buffers_(std::make_shared<inline_buffers>(options.max_inline_bytes)) {
   if (!options_.pool_name.empty())
     segment_watch_ = segment_watch::open(options_.pool_name);
 }
@@ -229,6 +229,7 @@ void mp_door::on_tick() {
   unit_.arm(tick_timer_, options_.tick_every);
   if (!watching_)
     return;
+  inline_buffers_->trim();
   unit_.send(sessions_, tick{});
   for (auto id : clients_.take_gone(unit_.now(), options_.engine.reap_after)) {
     counters_.add(mp_count::clients_gone);

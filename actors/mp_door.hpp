@@ -4,6 +4,7 @@
 
 #include "actors/counter.hpp"
 #include "actors/engine.hpp"
+#include "actors/inline_buffers.hpp"
 #include "actors/io_unit.hpp"
 #include "actors/mp_call.hpp"
 #include "actors/mp_clients.hpp"
@@ -73,6 +74,7 @@ public:
 private:
   struct instance {
     engine_actor actor;
+    mp::kv_layout layout;
     client_id client = 0;
     uint64_t opens_before = 0; ///< Of the segment, when the instance was told its name.
     bool attach_known = false;
@@ -120,17 +122,22 @@ private:
   void serve(job of, mp::subscribe_kv_events_request& request);
   void serve(job of, mp::register_request& request);
   void serve(job of, mp::unregister_request& request);
+  void register_instance(job of, uint64_t number, register_engine wanted);
+  void on_registered(job of, uint64_t number, const caf::error& failure);
+  void remove_instance(uint64_t number);
+  void fence_if_gone(const engine_actor& actor, process_id process);
 
   // -- transfers (mp_transfers.cpp) -----------------------------------------------------
   void serve(job of, mp::prepare_store_request& request);
   void serve(job of, mp::commit_store_request& request);
   void serve(job of, mp::prepare_retrieve_request& request);
   void serve(job of, mp::commit_retrieve_request& request);
-  engine_actor engine_of(job& of, uint64_t number);
+  engine_actor engine_of(job& of, uint64_t number, const mp::cache_key& key);
   void store_inline(job of, const engine_actor& actor, mp::commit_store_request& request);
   void copy_inline(job of, const engine_actor& actor, inline_store_plan plan,
-                   std::vector<std::span<const std::byte>> chunks);
-  void retrieve_inline(job of, const engine_actor& actor, retrieve_plan plan);
+                   std::vector<std::span<const std::byte>> chunks, uint64_t bytes);
+  void retrieve_inline(job of, const engine_actor& actor, const mp::kv_layout& layout,
+                       retrieve_plan plan);
   void hash_later(std::vector<read_lease> unsealed);
   void learn_attachment(instance& who);
   bool take_inline_bytes(uint64_t bytes);
@@ -146,7 +153,7 @@ private:
   std::unique_ptr<segment_watch> segment_watch_; ///< Null without a named pool.
   counter_set<mp_count> counters_;
   std::atomic<uint64_t> open_clients_{0};
-  std::shared_ptr<std::atomic<uint64_t>> inline_bytes_; ///< In flight; replies outlive the door.
+  std::shared_ptr<inline_buffers> inline_buffers_;
   std::unordered_map<uint64_t, instance> instances_;
   std::deque<uint64_t> refused_; ///< Instances that were refused and not told so by a ping.
   size_t under_way_ = 0;

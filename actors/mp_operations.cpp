@@ -1,6 +1,11 @@
 #include "actors/log.hpp"
 #include "actors/mp_job.hpp"
+#include "backends/peer_process.hpp"
 #include "messages/mp_reply.hpp"
+
+#include <caf/send.hpp>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -109,7 +114,8 @@ void mp_door::serve(job of, mp::wait_prefetch_status_request& request) {
 }
 
 void mp_door::serve(job of, mp::free_lookup_locks_request& request) {
-  free_lookup wanted{to_range(std::move(request.key)), request.key.num_kv_readers};
+  auto readers = request.key.num_kv_readers;
+  free_lookup wanted{range_of(std::move(request.key)), readers};
   calls_.ask<void>(sessions_, std::move(wanted), answer_deadline,
                    [this, of = std::move(of)](io_reply<void>&) mutable { answer_void(of); });
 }
@@ -156,11 +162,34 @@ void mp_door::serve(job of, mp::register_request& request) {
     who.opens_before = segment_watch_->opens();
   }
   std::erase(refused_, request.instance_id);
-  register_engine wanted{std::move(request.model_name), request.world_size, *layout,
-                         peer_of_socket(of.request.fd).value_or(process_id{}), of.client};
+  who.layout = *layout;
   auto number = request.instance_id;
-  auto actor = who.actor;
-  calls_.ask<void>(actor, std::move(wanted), answer_deadline,
+  register_engine wanted{std::move(request.model_name), request.world_size, *layout, {},
+                         of.client};
+  // Who it is takes a look into /proc; the descriptor may be closed and used again meanwhile.
+  auto fd = fcntl(of.request.fd, F_DUPFD_CLOEXEC, 0);
+  auto shared = std::make_shared<job>(std::move(of));
+  auto go_on = [this, number, shared, wanted](process_id process) mutable {
+    wanted.process = process;
+    register_instance(std::move(*shared), number, std::move(wanted));
+  };
+  auto accepted = fd >= 0
+                  && workers_.submit(worker_pool::urgency::waited_for, [this, fd, go_on]() mutable {
+                       auto process = peer_of_socket(fd).value_or(process_id{});
+                       ::close(fd);
+                       unit_.post([go_on = std::move(go_on), process]() mutable { go_on(process); });
+                     });
+  if (!accepted)
+    go_on({});
+}
+
+void mp_door::register_instance(job of, uint64_t number, register_engine wanted) {
+  auto i = instances_.find(number);
+  if (i == instances_.end()) {
+    fail(of);
+    return;
+  }
+  calls_.ask<void>(i->second.actor, std::move(wanted), answer_deadline,
                    [this, number, of = std::move(of)](io_reply<void>& reply) mutable {
                      on_registered(std::move(of), number, reply.error());
                    });
@@ -203,20 +232,6 @@ void mp_door::remove_instance(uint64_t number) {
   instances_.erase(number);
   std::lock_guard guard{engines_mutex_};
   engines_.erase(number);
-}
-
-engine_actor mp_door::engine_of(job& of, uint64_t number) {
-  auto i = instances_.find(number);
-  if (i != instances_.end())
-    return i->second.actor;
-  counters_.add(mp_count::unknown_instances);
-  if (std::find(refused_.begin(), refused_.end(), number) == refused_.end()) {
-    refused_.push_back(number);
-    if (refused_.size() > max_refused)
-      refused_.pop_front();
-  }
-  refuse(of);
-  return nullptr;
 }
 
 void mp_door::look_after(uint64_t number) {
