@@ -117,7 +117,7 @@ void mp_door::handle(mp_request request) {
     counters_.add(parsed.error() == errc::not_found ? mp_count::unserved_operations
                                                     : mp_count::malformed_requests);
     log::write_limited(log::level::warn, "an MP request was refused",
-                       {{"operation", mp::to_string(of.what)},
+                       {{"operation", std::string{mp::to_string(of.what)}},
                         {"cause", system_.render(parsed.error())}});
     refuse(of);
     return;
@@ -198,8 +198,7 @@ void mp_door::fail(job& of) {
   counters_.add(mp_count::errors_sent);
   auto text = mp::encode_text("error");
   if (socket_)
-    count_sent(
-      socket_->send_as(of.request, zmq::message_t{text.data(), text.size()}, nullptr));
+    count_sent(socket_->send_as(of.request, zmq::message_t{text.data(), text.size()}, nullptr));
 }
 
 // -- connections and time ---------------------------------------------------------------

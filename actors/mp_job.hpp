@@ -44,9 +44,14 @@ private:
 
 /// The range of a key; rank 0 where it names none.
 inline prompt_range range_of(mp::cache_key&& key) {
-  return {std::move(key.model_name), key.world_size,           key.worker_id.value_or(0),
-          std::move(key.cache_salt), std::move(key.request_id), std::move(key.token_ids),
-          key.start,                 key.end};
+  return {std::move(key.model_name),
+          key.world_size,
+          key.worker_id.value_or(0),
+          std::move(key.cache_salt),
+          std::move(key.request_id),
+          std::move(key.token_ids),
+          key.start,
+          key.end};
 }
 
 } // namespace kvasir

@@ -99,8 +99,8 @@ void mp_door::serve(job of, mp::query_prefetch_status_request& request) {
 }
 
 void mp_door::serve(job of, mp::wait_prefetch_status_request& request) {
-  auto wait = std::chrono::duration<double>{
-    std::clamp(request.timeout_seconds, 0.0, std::chrono::duration<double>{longest_wait}.count())};
+  auto wait = std::chrono::duration<double>{std::clamp(
+    request.timeout_seconds, 0.0, std::chrono::duration<double>{longest_wait}.count())};
   calls_.ask<lookup_result>(sessions_, take_lookup_result{std::move(request.request_id), true},
                             std::chrono::duration_cast<io_unit::clock::duration>(wait),
                             [this, of = std::move(of)](io_reply<lookup_result>& reply) mutable {
@@ -139,13 +139,14 @@ void mp_door::serve(job of, mp::subscribe_kv_events_request&) {
 
 void mp_door::serve(job of, mp::register_request& request) {
   auto layout = request.layout(options_.chunk_size);
-  if (!layout || (instances_.count(request.instance_id) == 0
-                  && instances_.size() >= options_.max_instances)) {
+  if (!layout
+      || (instances_.count(request.instance_id) == 0
+          && instances_.size() >= options_.max_instances)) {
     counters_.add(mp_count::registrations_refused);
-    log::write_limited(log::level::warn, "an instance could not register",
-                       {{"model", request.model_name},
-                        {"cause", layout ? "too many instances"
-                                         : system_.render(layout.error())}});
+    log::write_limited(
+      log::level::warn, "an instance could not register",
+      {{"model", request.model_name},
+       {"cause", layout ? "too many instances" : system_.render(layout.error())}});
     fail(of);
     return;
   }
@@ -164,8 +165,8 @@ void mp_door::serve(job of, mp::register_request& request) {
   std::erase(refused_, request.instance_id);
   who.layout = *layout;
   auto number = request.instance_id;
-  register_engine wanted{std::move(request.model_name), request.world_size, *layout, {},
-                         of.client};
+  register_engine wanted{
+    std::move(request.model_name), request.world_size, *layout, {}, of.client};
   // Who it is takes a look into /proc; the descriptor may be closed and used again meanwhile.
   auto fd = fcntl(of.request.fd, F_DUPFD_CLOEXEC, 0);
   auto shared = std::make_shared<job>(std::move(of));
@@ -173,12 +174,12 @@ void mp_door::serve(job of, mp::register_request& request) {
     wanted.process = process;
     register_instance(std::move(*shared), number, std::move(wanted));
   };
-  auto accepted = fd >= 0
-                  && workers_.submit(worker_pool::urgency::waited_for, [this, fd, go_on]() mutable {
-                       auto process = peer_of_socket(fd).value_or(process_id{});
-                       ::close(fd);
-                       unit_.post([go_on = std::move(go_on), process]() mutable { go_on(process); });
-                     });
+  auto accepted
+    = fd >= 0 && workers_.submit(worker_pool::urgency::waited_for, [this, fd, go_on]() mutable {
+        auto process = peer_of_socket(fd).value_or(process_id{});
+        ::close(fd);
+        unit_.post([go_on = std::move(go_on), process]() mutable { go_on(process); });
+      });
   if (!accepted)
     go_on({});
 }

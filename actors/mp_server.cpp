@@ -38,7 +38,7 @@ mp_server::behavior_type mp_server::make_behavior() {
 }
 
 caf::result<front_door_drained> mp_server::on_drain(bool at_once) {
-  if (drained_)
+  if (drained_ && !at_once)
     return front_door_drained{};
   auto promise = make_response_promise<front_door_drained>();
   drain_promises_.push_back(promise);
@@ -66,6 +66,7 @@ void mp_server::on_drained() {
 
 /// Promises hold their actor: what is not answered now would keep it.
 void mp_server::on_exit() {
+  workers_.stop();
   for (auto& promise : drain_promises_)
     promise.deliver(caf::make_error(errc::peer_unreachable));
   drain_promises_.clear();

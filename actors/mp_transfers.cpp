@@ -45,7 +45,7 @@ engine_actor mp_door::engine_of(job& of, uint64_t number, const mp::cache_key& k
     }
   }
   refuse(of);
-  return nullptr;
+  return {};
 }
 
 bool mp_door::take_inline_bytes(uint64_t bytes) {
@@ -149,19 +149,17 @@ void mp_door::copy_inline(job of, const engine_actor& actor, inline_store_plan p
   // A std::function must be copyable, a request is not. It ends on this thread only: the worker
   // hands its reference back.
   auto shared = std::make_shared<job>(std::move(of));
-  auto finish
-    = [this, shared, actor, bytes, id = plan.transfer_id](std::vector<finish_write> writes) {
-        inline_buffers_->give_back(bytes);
-        calls_.ask<store_result>(actor, finish_inline_store{id, std::move(writes)},
-                                 answer_deadline,
-                                 [this, of = std::move(*shared)](auto& reply) mutable {
-                                   reply ? answer(of, mp::encode_bool(reply.value.stored))
-                                         : refuse(of);
-                                 });
-      };
+  auto finish = [this, shared, actor, bytes,
+                 id = plan.transfer_id](std::vector<finish_write> writes) {
+    inline_buffers_->give_back(bytes);
+    calls_.ask<store_result>(actor, finish_inline_store{id, std::move(writes)}, answer_deadline,
+                             [this, of = std::move(*shared)](auto& reply) mutable {
+                               reply ? answer(of, mp::encode_bool(reply.value.stored))
+                                     : refuse(of);
+                             });
+  };
   auto accepted = workers_.submit(
-    worker_pool::urgency::waited_for,
-    [this, finish, copies = std::move(copies)]() mutable {
+    worker_pool::urgency::waited_for, [this, finish, copies = std::move(copies)]() mutable {
       unit_.post([finish = std::move(finish), writes = copy_in(options_.pool, copies)] {
         finish(writes);
       });
@@ -260,16 +258,16 @@ void mp_door::retrieve_inline(job of, const engine_actor& actor, const mp::kv_la
     else
       answer(ended, std::move(state->message));
   };
-  auto accepted = workers_.submit(
-    worker_pool::urgency::waited_for, [this, state, bytes, finish]() mutable {
-      state->message = inline_buffers_->message(bytes);
-      if (state->message.size() > 0)
-        state->corrupt = fill_retrieve_frame(
-          options_.pool, state->plan.chunks, state->writer, state->frame,
-          static_cast<std::byte*>(state->message.data()), options_.verify_checksums);
-      state = nullptr;
-      unit_.post(std::move(finish));
-    });
+  auto accepted
+    = workers_.submit(worker_pool::urgency::waited_for, [this, state, bytes, finish]() mutable {
+        state->message = inline_buffers_->message(bytes);
+        if (state->message.size() > 0)
+          state->corrupt = fill_retrieve_frame(
+            options_.pool, state->plan.chunks, state->writer, state->frame,
+            static_cast<std::byte*>(state->message.data()), options_.verify_checksums);
+        state = nullptr;
+        unit_.post(std::move(finish));
+      });
   if (!accepted) {
     inline_buffers_->give_back(bytes);
     finish();
