@@ -132,7 +132,7 @@ caf::expected<pickle_document> pickle_parser::run() {
   return std::move(document_);
 }
 
-bool pickle_parser::refuse(std::string what) {
+bool pickle_parser::refuse(const std::string& what) {
   error_ = caf::make_error(errc::malformed_frame,
                            "pickle: " + what + " at byte " + std::to_string(opcode_at_));
   return false;

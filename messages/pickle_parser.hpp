@@ -17,7 +17,7 @@ public:
 
 private:
   /// Each of these returns false after `refuse`, which is false itself.
-  bool refuse(std::string what);
+  bool refuse(const std::string& what);
   bool step(uint8_t opcode);
   bool take(uint64_t size, std::span<const std::byte>& result);
   bool take_number(size_t size, uint64_t& result);
