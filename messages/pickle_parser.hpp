@@ -8,7 +8,8 @@
 
 namespace kvasir::mp {
 
-/// The stack machine behind `pickle_document::parse`; used for one stream.
+/// The stack machine behind `pickle_document::parse`; used for one stream. `pickle_parser.cpp`
+/// reads the stream, `pickle_parser_values.cpp` has what its opcodes do.
 class pickle_parser {
 public:
   pickle_parser(std::span<const std::byte> input, size_t position, const pickle_limits& limits);
