@@ -8,7 +8,8 @@
 
 namespace kvasir::mp {
 
-/// The stack machine behind `pickle_document::parse`; used for one stream.
+/// The stack machine behind `pickle_document::parse`; used for one stream. `pickle_parser.cpp`
+/// reads the stream, `pickle_parser_values.cpp` has what its opcodes do.
 class pickle_parser {
 public:
   pickle_parser(std::span<const std::byte> input, size_t position, const pickle_limits& limits);
@@ -17,7 +18,7 @@ public:
 
 private:
   /// Each of these returns false after `refuse`, which is false itself.
-  bool refuse(std::string what);
+  bool refuse(const std::string& what);
   bool step(uint8_t opcode);
   bool take(uint64_t size, std::span<const std::byte>& result);
   bool take_number(size_t size, uint64_t& result);

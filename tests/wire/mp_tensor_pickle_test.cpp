@@ -56,9 +56,10 @@ std::span<const std::byte> bin_body(std::span<const std::byte> data) {
 }
 
 std::span<const std::byte> behind(std::span<const std::byte> data, std::string_view text) {
-  const auto found = std::ranges::search(data, golden::as_bytes(text));
-  REQUIRE_FALSE(found.empty());
-  return {found.end(), data.end()};
+  const auto wanted = golden::as_bytes(text);
+  const auto found = std::search(data.begin(), data.end(), wanted.begin(), wanted.end());
+  REQUIRE(found != data.end());
+  return data.subspan(static_cast<size_t>(found - data.begin()) + wanted.size());
 }
 
 /// The last frame of each message of `operation` in one direction.
