@@ -175,7 +175,7 @@ void mp_door::serve(job of, mp::register_request& request) {
     register_instance(std::move(*shared), number, std::move(wanted));
   };
   auto accepted
-    = fd >= 0 && workers_.submit(worker_pool::urgency::waited_for, [this, fd, go_on]() mutable {
+    = fd >= 0 && workers_.submit(worker_pool::priority::copy, [this, fd, go_on]() mutable {
         auto process = peer_of_socket(fd).value_or(process_id{});
         ::close(fd);
         unit_.post([go_on = std::move(go_on), process]() mutable { go_on(process); });
@@ -249,9 +249,9 @@ void mp_door::look_after(uint64_t number) {
 
 /// Reads /proc, which takes its time: not on this thread.
 void mp_door::fence_if_gone(const engine_actor& actor, process_id process) {
-  workers_.submit(worker_pool::urgency::background,
+  workers_.submit(worker_pool::priority::hash,
                   [actor, process, segment = options_.pool_name] {
-                    if (maps_segment(process, segment) != mapping_state::mapped)
+                    if (maps_segment(process, segment) != mapping_state::yes)
                       caf::anon_send(actor, fence_engine{});
                   });
 }
