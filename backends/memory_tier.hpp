@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "messages/chunk_messages.hpp"
 #include "messages/errc.hpp"
 #include "messages/storage_messages.hpp"
 
@@ -145,6 +146,11 @@ public:
   virtual bool sweep() = 0;
 
   virtual object_list list(uint64_t cursor) const = 0;
+
+  /// From now on appends each change of what is readable to `changes`, which must outlive this
+  /// tier; nullptr: not any more. What `clear` hid is reported when it is freed, at the latest
+  /// by the last `sweep`, and always before a newer object of its key.
+  virtual void report_changes(std::vector<object_change>* changes) = 0;
 
   /// The first `usable_bytes` may be handed out from now on.
   virtual void grow(uint64_t usable_bytes) = 0;

@@ -123,6 +123,7 @@ caf::error pool_tier::publish(object_handle handle, std::optional<uint64_t> chec
   policy_->insert(index, padded_bytes(record), record.key_hash);
   ++usage_.objects;
   ++usage_.published;
+  report(record, true);
   return caf::none;
 }
 
@@ -295,6 +296,7 @@ void pool_tier::retire(uint32_t index) {
   leave_parent(record);
   record.children = 0;
   record.now = object_record::state::evicting;
+  report(record, false);
   if (record.holds == 0)
     free_record(index);
 }
@@ -302,6 +304,16 @@ void pool_tier::retire(uint32_t index) {
 void pool_tier::free_record(uint32_t index) {
   allocator_.free(table_[index].block);
   table_.give_back(index);
+}
+
+void pool_tier::report_changes(std::vector<object_change>* changes) {
+  changes_ = changes;
+}
+
+/// Keys of lm:// hold no NUL byte.
+void pool_tier::report(const object_record& record, bool stored) {
+  if (changes_ != nullptr && record.key.starts_with('\0'))
+    changes_->push_back({object_key{record.key}, stored});
 }
 
 bool pool_tier::remove(const object_key& key) {

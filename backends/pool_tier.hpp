@@ -37,6 +37,7 @@ public:
   void clear(const std::vector<object_handle>& keep) override;
   bool sweep() override;
   object_list list(uint64_t cursor) const override;
+  void report_changes(std::vector<object_change>* changes) override;
   void grow(uint64_t usable_bytes) override;
   tier_usage usage() const override;
   std::string audit() const override;
@@ -73,6 +74,7 @@ private:
   /// Complete -> evicting, and on to absent if nobody holds it.
   void retire(uint32_t index);
   void free_record(uint32_t index);
+  void report(const object_record& record, bool stored);
 
   /// By record, counted from the children's side.
   std::vector<uint32_t> count_children() const;
@@ -85,6 +87,7 @@ private:
   uint32_t epoch_ = 0;
   uint32_t sweep_cursor_ = object_table::none; ///< none: nothing to sweep.
   tier_usage usage_;
+  std::vector<object_change>* changes_ = nullptr;
 };
 
 } // namespace kvasir
