@@ -62,6 +62,8 @@ storage_manager::behavior_type storage_manager::make_behavior() {
     handler(&storage_manager::on_hold_prefix),
     handler(&storage_manager::on_acquire_chunks),
     handler(&storage_manager::on_end_leases),
+    handler(&storage_manager::on_set_quota),
+    handler(&storage_manager::on_get_quotas),
   };
 }
 

@@ -55,7 +55,9 @@ using storage_manager_actor = caf::typed_actor<
   caf::replies_to<hold_prefix>::with<prefix_held>,
   /// Errors: `not_found` if one is missing, `busy` if too much is held already.
   caf::replies_to<acquire_chunks>::with<chunks_acquired>,
-  caf::replies_to<end_leases>::with<void>>;
+  caf::replies_to<end_leases>::with<void>,
+  /// Errors: `busy` if there are too many tenants to set one more apart.
+  caf::replies_to<set_quota>::with<void>, caf::replies_to<get_quotas>::with<quota_list>>;
 
 /// Is told, after each message that changed it, what became readable and what is so no more
 /// (a directory, subscribers). What a clear hid is told in slices, as it is freed.
@@ -124,6 +126,8 @@ private:
   caf::result<prefix_held> on_hold_prefix(const hold_prefix& request);
   caf::result<chunks_acquired> on_acquire_chunks(const acquire_chunks& request);
   caf::result<void> on_end_leases(const end_leases& request);
+  caf::result<void> on_set_quota(const set_quota& request);
+  caf::result<quota_list> on_get_quotas(const get_quotas& request);
 
   /// Makes a handler of a member function; it tells the observer afterwards.
   template <class Result, class Request>
