@@ -131,7 +131,14 @@ public:
 
   bool sweep() override { return inner_->sweep(); }
   object_list list(uint64_t cursor) const override { return inner_->list(cursor); }
+  void report_changes(std::vector<object_change>* changes) override {
+    inner_->report_changes(changes);
+  }
   void grow(uint64_t usable_bytes) override { inner_->grow(usable_bytes); }
+  caf::error set_quota(std::string_view tenant, uint64_t limit_bytes) override {
+    return inner_->set_quota(tenant, limit_bytes);
+  }
+  std::vector<tenant_quota> quotas() const override { return inner_->quotas(); }
   tier_usage usage() const override { return inner_->usage(); }
   std::string audit() const override { return inner_->audit(); }
 
