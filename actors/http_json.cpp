@@ -39,6 +39,16 @@ json storage_of(const storage_status& s) {
     {"rejected_busy", s.rejected_busy},
     {"corrupt_objects", s.corrupt_objects},
     {"unknown_leases", s.unknown_leases},
+    {"staged_bytes", s.staged_bytes},
+    {"expired_leases", s.expired_leases},
+    {"chunks_stored", s.chunks_stored},
+    {"chunks_redundant", s.chunks_redundant},
+    {"chunks_late", s.chunks_late},
+    {"chunks_no_room", s.chunks_no_room},
+    {"prefix_lookups", s.prefix_lookups},
+    {"prefix_chunks_asked", s.prefix_chunks_asked},
+    {"prefix_chunks_held", s.prefix_chunks_held},
+    {"prefixes_cut", s.prefixes_cut},
   };
 }
 

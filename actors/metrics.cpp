@@ -79,10 +79,23 @@ void add_storage(families& to, const storage_status& s) {
              s.rejected_too_large);
   to.counter("rejected_out_of_memory", "Writes refused: nothing would give way",
              s.rejected_out_of_memory);
-  to.counter("rejected_busy", "Requests refused: too many wait for room", s.rejected_busy);
+  to.counter("rejected_busy", "Requests refused: too many wait for room, or too much is held",
+             s.rejected_busy);
   to.counter("corrupt_objects", "Objects dropped because their bytes had changed",
              s.corrupt_objects);
   to.counter("unknown_leases", "Leases ended that were not there", s.unknown_leases);
+  to.gauge("staged_bytes", "Pool memory of chunks that are not complete yet", s.staged_bytes);
+  to.gauge("expired_leases", "Reservations that expired and keep their memory",
+           s.expired_leases);
+  to.counter("chunks_stored", "Chunks that became readable", s.chunks_stored);
+  to.counter("chunks_redundant", "Chunks finished when their key was complete already",
+             s.chunks_redundant);
+  to.counter("chunks_late", "Chunks finished after their reservation expired", s.chunks_late);
+  to.counter("chunks_no_room", "Chunks that found no room", s.chunks_no_room);
+  to.counter("prefix_lookups", "Lookups of a prompt's prefix", s.prefix_lookups);
+  to.counter("prefix_chunks_asked", "Chunks that lookups asked for", s.prefix_chunks_asked);
+  to.counter("prefix_chunks_held", "Chunks that lookups found and held", s.prefix_chunks_held);
+  to.counter("prefixes_cut", "Lookups that ended early: too much was held", s.prefixes_cut);
 }
 
 void add_lm(families& to, const front_door_status& s) {

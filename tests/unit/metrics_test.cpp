@@ -20,6 +20,8 @@ node_status numbered_status() {
   result.pool_name = "p";
   result.storage.used_bytes = (1ull << 40) + 1;
   result.storage.hits = 7;
+  result.storage.staged_bytes = 8192;
+  result.storage.prefixes_cut = 5;
   result.io_requests = 9;
   result.http_wrong_protocol = 3;
   result.lm.open_connections = 2;
@@ -58,6 +60,8 @@ TEST_CASE("metrics show the numbers of the status exactly") {
   CHECK(shown["kvasir_pool_shared"] == "1");
   CHECK(shown["kvasir_pool_used_bytes"] == "1099511627777");
   CHECK(shown["kvasir_hits_total"] == "7");
+  CHECK(shown["kvasir_staged_bytes"] == "8192");
+  CHECK(shown["kvasir_prefixes_cut_total"] == "5");
   CHECK(shown["kvasir_io_requests_total"] == "9");
   CHECK(shown["kvasir_http_wrong_protocol_total"] == "3");
   CHECK(shown["kvasir_lm_open_connections"] == "2");
