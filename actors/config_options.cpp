@@ -60,10 +60,8 @@ std::string set_unserved(config_draft&, std::string_view text) {
   return text == "off" ? "" : "not served by this version: only off is possible";
 }
 
-std::string set_mp_port(config_draft&, std::string_view text) {
-  return text == "off" ? ""
-                       : "LMCache's multi-process protocol is not served by this version; the "
-                         "port of lm:// is --lm-port";
+std::string set_mp_port(config_draft& draft, std::string_view text) {
+  return set_port(draft.config.mp_port, text);
 }
 
 std::string set_pool_bytes(config_draft& draft, std::optional<uint64_t> bytes) {
@@ -194,11 +192,28 @@ std::string set_log_format(config_draft& draft, std::string_view text) {
 
 std::string set_chunk_size(config_draft& draft, std::string_view text) {
   auto number = parse_number<uint32_t>(text);
-  if (!number || *number == 0)
-    return "not a number of tokens";
-  draft.notices.push_back("--chunk-size has no effect: over lm:// the clients choose the size "
-                          "of their objects");
+  if (!number || *number == 0 || *number > 65536)
+    return "not a number of tokens, 1 to 65536";
+  draft.config.chunk_size = *number;
   return {};
+}
+
+std::string set_duration(std::chrono::milliseconds& target, std::string_view text) {
+  auto scale = 1000.0;
+  if (text.ends_with("ms"))
+    scale = 1, text.remove_suffix(2);
+  else if (text.ends_with("s"))
+    text.remove_suffix(1);
+  auto number = parse_number<double>(text);
+  if (!number || *number <= 0 || *number > 1e7)
+    return "not a duration: say e.g. 30s or 500ms";
+  target = std::chrono::milliseconds{static_cast<int64_t>(*number * scale)};
+  return {};
+}
+
+std::string show_duration(std::chrono::milliseconds value) {
+  return value.count() % 1000 == 0 ? std::to_string(value.count() / 1000) + "s"
+                                   : std::to_string(value.count()) + "ms";
 }
 
 std::string set_device(config_draft&, std::string_view text) {
@@ -223,9 +238,10 @@ constexpr std::array options{
                 [](config c) {
                   return show_port(c.http_port);
                 }},
-  config_option{"mp-port", "off", "Not served by this version", "mp-port", set_mp_port,
-                [](config) {
-                  return std::string{"off"};
+  config_option{"mp-port", "PORT|off", "Port of LMCache's multiprocess protocol (ZeroMQ)",
+                "mp-port", set_mp_port,
+                [](config c) {
+                  return show_port(c.mp_port);
                 }},
   config_option{"cluster-port", "off", "Not served by this version", "cluster-port",
                 set_unserved,
@@ -287,6 +303,28 @@ constexpr std::array options{
                 [](config c) {
                   return std::string{log::to_string(c.log_format)};
                 }},
+  config_option{"chunk-size", "N", "Tokens per chunk over MP", "chunk-size", set_chunk_size,
+                [](config c) {
+                  return std::to_string(c.chunk_size);
+                }},
+  config_option{
+    "write-ttl", "TIME", "How long an engine may take to write its slots", "write-ttl",
+    [](config_draft& d, std::string_view t) { return set_duration(d.config.write_ttl, t); },
+    [](config c) {
+      return show_duration(c.write_ttl);
+    }},
+  config_option{
+    "read-ttl", "TIME", "How long a lookup holds what it found", "read-ttl",
+    [](config_draft& d, std::string_view t) { return set_duration(d.config.read_ttl, t); },
+    [](config c) {
+      return show_duration(c.read_ttl);
+    }},
+  config_option{
+    "reap-timeout", "TIME", "Silence after which an engine counts as gone", "reap-timeout",
+    [](config_draft& d, std::string_view t) { return set_duration(d.config.reap_timeout, t); },
+    [](config c) {
+      return show_duration(c.reap_timeout);
+    }},
 
   // What `lmcache_server` and `lmcache server` are started with.
   config_option{"port", "PORT", "As lmcache_server: --lm-port; otherwise as --mp-port",
@@ -299,8 +337,6 @@ constexpr std::array options{
                 set_pool_gb, nullptr},
   config_option{"eviction-policy", "LRU|S3FIFO", "As --eviction", "eviction", set_eviction,
                 nullptr},
-  config_option{"chunk-size", "N", "Accepted; has no effect on lm://", "chunk-size",
-                set_chunk_size, nullptr},
 };
 
 } // namespace
@@ -324,8 +360,8 @@ std::string complete_config(node_config& c) {
   if (c.max_object_bytes > c.pool_bytes / 2)
     return "max-object-size " + number(c.max_object_bytes) + " is larger than half the pool of "
            + number(c.pool_bytes);
-  if (!c.lm_port && !c.http_port)
-    return "lm-port and http-port are both off: there is nothing to serve";
+  if (!c.lm_port && !c.http_port && !c.mp_port)
+    return "lm-port, mp-port and http-port are all off: there is nothing to serve";
   if (c.lm_port && c.lm_port == c.http_port && *c.lm_port != 0)
     return "lm-port and http-port are both " + number(*c.lm_port);
   if (c.shm == shm_pool::sharing::off && !c.shm_name.empty())

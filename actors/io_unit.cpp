@@ -123,6 +123,10 @@ void io_unit::add_inline(caf::abstract_actor* actor) {
     inline_actors_.push_back(resumable);
 }
 
+void io_unit::remove_inline(caf::abstract_actor* actor) {
+  std::erase(inline_actors_, dynamic_cast<caf::resumable*>(actor));
+}
+
 void io_unit::start() {
   thread_ = std::thread{[this] {
     run();
@@ -236,10 +240,11 @@ void io_unit::deliver(caf::mailbox_element& element) {
 // -- running actors ---------------------------------------------------------------------
 
 void io_unit::exec_later(caf::resumable* actor) {
-  auto is_inline
-    = std::find(inline_actors_.begin(), inline_actors_.end(), actor) != inline_actors_.end();
   // An actor may keep naming this unit as its context while another thread runs it.
-  if (is_inline && on_this_thread())
+  auto is_inline
+    = on_this_thread()
+      && std::find(inline_actors_.begin(), inline_actors_.end(), actor) != inline_actors_.end();
+  if (is_inline)
     run_queue_.push_back(actor);
   else
     hand_to_scheduler(actor);

@@ -81,10 +81,16 @@ public:
   explicit io_unit(caf::actor_system& system);
   ~io_unit() override;
 
-  /// Names an actor that this unit runs itself. Call before `start`.
+  /// Names an actor that this unit runs itself.
   template <class Handle>
   void run_inline(const Handle& actor) {
     add_inline(caf::actor_cast<caf::abstract_actor*>(actor));
+  }
+
+  /// Takes that back, so that the actor may end.
+  template <class Handle>
+  void forget_inline(const Handle& actor) {
+    remove_inline(caf::actor_cast<caf::abstract_actor*>(actor));
   }
 
   void start();
@@ -155,6 +161,7 @@ private:
   friend class io_reply_base;
 
   void add_inline(caf::abstract_actor* actor);
+  void remove_inline(caf::abstract_actor* actor);
   caf::message_id begin(io_reply_base& answer);
   void enqueue(caf::abstract_actor* receiver, caf::mailbox_element_ptr element);
   void end(io_reply_base& answer, clock::duration deadline);

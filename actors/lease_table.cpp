@@ -1,5 +1,7 @@
 #include "actors/lease_table.hpp"
 
+#include <atomic>
+
 namespace kvasir {
 
 lease_id lease_table::add(const lease& what) {
@@ -20,7 +22,7 @@ lease_id lease_table::add(const lease& what) {
   if (first != none)
     records_[first].prev = index;
   first = index;
-  ++(what.what == kind::write ? writes_ : reads_);
+  ++(what.what == kind::read ? reads_ : writes_);
   return (lease_id{added.generation} << 32) | index;
 }
 
@@ -35,19 +37,53 @@ lease_table::lease lease_table::remove(uint32_t index) {
   gone.taken = true;
   gone.next = spare_;
   spare_ = index;
-  --(gone.what.what == kind::write ? writes_ : reads_);
+  --(gone.what.what == kind::read ? reads_ : writes_);
+  if (gone.what.what == kind::expired)
+    --expired_;
   return gone.what;
 }
 
-std::optional<lease_table::lease> lease_table::take(lease_id id, kind what) {
+uint32_t lease_table::find(lease_id id) const noexcept {
   auto index = static_cast<uint32_t>(id);
   if (index >= records_.size())
-    return std::nullopt;
+    return none;
   auto& found = records_[index];
-  if (found.taken || found.generation != static_cast<uint32_t>(id >> 32)
-      || found.what.what != what)
+  return found.taken || found.generation != static_cast<uint32_t>(id >> 32) ? none : index;
+}
+
+std::optional<lease_table::lease> lease_table::take(lease_id id, kind what) {
+  auto index = find(id);
+  if (index == none || records_[index].what.what != what)
     return std::nullopt;
   return remove(index);
+}
+
+std::optional<lease_table::lease> lease_table::take(lease_id id) {
+  auto index = find(id);
+  if (index == none)
+    return std::nullopt;
+  return remove(index);
+}
+
+std::optional<lease_table::lease> lease_table::expire(lease_id id) {
+  auto index = find(id);
+  if (index == none || records_[index].what.what != kind::chunk)
+    return std::nullopt;
+  auto& found = records_[index].what;
+  auto before = found;
+  found.what = kind::expired;
+  found.staged_key = nullptr;
+  ++expired_;
+  return before;
+}
+
+std::vector<object_handle> lease_table::read_objects() const {
+  std::vector<object_handle> result;
+  result.reserve(reads_);
+  for (auto& each : records_)
+    if (!each.taken && each.what.what == kind::read)
+      result.push_back(each.what.object);
+  return result;
 }
 
 std::optional<lease_table::lease> lease_table::take_any(owner_id owner) {
@@ -59,6 +95,11 @@ std::optional<lease_table::lease> lease_table::take_any(owner_id owner) {
     return std::nullopt;
   }
   return remove(i->second);
+}
+
+owner_id next_owner_id() noexcept {
+  static std::atomic<owner_id> last{0};
+  return ++last;
 }
 
 } // namespace kvasir

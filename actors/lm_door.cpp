@@ -2,7 +2,6 @@
 
 #include "actors/lm_connection.hpp"
 
-#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -34,11 +33,6 @@ const std::array<count_info, static_cast<size_t>(lm_count::count_)>& lm_count_in
     {"stalled_transfers", "Transfers ended because they made no progress"},
   }};
   return infos;
-}
-
-owner_id next_owner_id() noexcept {
-  static std::atomic<owner_id> last{0};
-  return ++last;
 }
 
 lm_shard::lm_shard(io_unit& the_unit, storage_manager_actor the_manager, std::byte* the_pool,

@@ -114,7 +114,4 @@ private:
   std::function<void()> on_empty_;
 };
 
-/// A number for `reserve_write::owner` that no other owner in this process has.
-owner_id next_owner_id() noexcept;
-
 } // namespace kvasir

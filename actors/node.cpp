@@ -25,6 +25,10 @@ namespace {
 
 constexpr std::chrono::seconds status_deadline{2};
 constexpr std::chrono::seconds close_deadline{1};
+constexpr std::chrono::milliseconds shortest_tick{50};
+constexpr std::chrono::milliseconds longest_tick{5'000};
+/// What a message has beside its chunks: pickle's pieces, and the prompt's tokens.
+constexpr uint64_t inline_frame_slack_bytes = 64ull << 20;
 constexpr uint64_t largest_object_bytes = 1ull << 30;
 
 std::string random_hex_128() {
@@ -36,6 +40,11 @@ std::string random_hex_128() {
     result += digits.data();
   }
   return result;
+}
+
+/// What a ping is answered with: never 0, which clients would take for false.
+uint64_t boot_number(const std::string& boot_id) {
+  return std::stoull(boot_id.substr(0, 16), nullptr, 16) | 1;
 }
 
 unsigned thread_count(unsigned configured) {
@@ -51,6 +60,8 @@ storage_manager_options manager_options(const node_config& config) {
   auto two_largest = 2 * slot_allocator::rounded_bytes(config.max_object_bytes);
   result.max_claimed_bytes = std::max(config.pool_bytes / 4, two_largest);
   result.max_held_bytes = std::max(config.pool_bytes / 2, two_largest);
+  result.max_staged_bytes = config.pool_bytes / 4 * 3;
+  result.max_prefix_held_bytes = config.pool_bytes / 4 * 3;
   return result;
 }
 
@@ -122,9 +133,15 @@ caf::error node::open() {
   keeper_ = std::make_unique<pool_keeper>(*pool_, manager_);
   if (auto failure = open_lm_door())
     return failure;
+  if (auto failure = open_mp_door())
+    return failure;
   std::vector<caf::actor> parts{caf::actor_cast<caf::actor>(manager_)};
   if (lm_server_)
     parts.push_back(caf::actor_cast<caf::actor>(lm_server_));
+  if (mp_server_) {
+    parts.push_back(caf::actor_cast<caf::actor>(sessions_));
+    parts.push_back(caf::actor_cast<caf::actor>(mp_server_));
+  }
   supervisor_ = system_->spawn(supervisor, failure_fd_, std::move(parts));
   return open_http_door();
 }
@@ -170,6 +187,52 @@ caf::error node::open_lm_door() {
   return caf::none;
 }
 
+caf::error node::open_mp_door() {
+  if (!config_.mp_port)
+    return caf::none;
+  mp_socket::limits limits;
+  // What exceeds the pool can never be stored.
+  limits.max_frame_bytes = config_.pool_bytes + inline_frame_slack_bytes;
+  auto socket = mp_socket::open(config_.host, *config_.mp_port, limits);
+  if (!socket)
+    return std::move(socket.error());
+  mp_port_ = (*socket)->port();
+  auto algorithm = mp::token_hash_algorithm::blake3;
+  session_options sessions{
+    mp::token_hasher{algorithm, mp::none_hash(algorithm, ""), config_.chunk_size}};
+  sessions.read_ttl = config_.read_ttl;
+  sessions_ = system_->spawn<session_table>(manager_, sessions);
+  mp_unit_ = std::make_unique<io_unit>(*system_);
+  mp_unit_->run_inline(manager_);
+  mp_unit_->run_inline(sessions_);
+  mp_unit_->start();
+  mp_server_config setup;
+  setup.socket = std::move(*socket);
+  setup.unit = mp_unit_.get();
+  setup.sessions = sessions_;
+  auto& options = setup.options;
+  options.chunk_size = config_.chunk_size;
+  options.pool_name = pool_->name();
+  options.pool_bytes = pool_->capacity_bytes();
+  options.pool = pool_->data();
+  options.boot_number = boot_number(boot_id_);
+  options.tick_every = std::clamp<std::chrono::milliseconds>(
+    std::min({config_.write_ttl, config_.read_ttl, config_.reap_timeout}) / 4, shortest_tick,
+    longest_tick);
+  options.max_inline_bytes = config_.pool_bytes / 2;
+  options.verify_checksums = config_.checksum;
+  options.lm_port = lm_port_;
+  options.engine.manager = manager_;
+  options.engine.shared = !pool_->name().empty();
+  options.engine.write_ttl = config_.write_ttl;
+  options.engine.reap_after = config_.reap_timeout;
+  options.engine.max_handed_out_bytes = config_.pool_bytes / 4 * 3;
+  mp_server_ = system_->spawn<mp_server>(std::move(setup));
+  mp_door_
+    = &static_cast<mp_server*>(caf::actor_cast<caf::abstract_actor*>(mp_server_))->door();
+  return caf::none;
+}
+
 /// Last, because its threads ask all other parts.
 caf::error node::open_http_door() {
   if (!config_.http_port)
@@ -186,7 +249,8 @@ std::string node::endpoints() const {
   auto text = [&](uint16_t port) {
     return port == 0 ? std::string{"off"} : host_text_ + ":" + std::to_string(port);
   };
-  return "lm=" + text(lm_port_) + " mp=off http=" + text(http_port_) + " cluster=off";
+  return "lm=" + text(lm_port_) + " mp=" + text(mp_port_) + " http=" + text(http_port_)
+         + " cluster=off";
 }
 
 node_status node::status() const {
@@ -211,6 +275,12 @@ node_status node::status() const {
   ask(manager_, get_storage_status{}, result.storage, "the storage manager");
   if (lm_server_)
     ask(lm_server_, get_front_door_status{}, result.lm, "the lm:// front door");
+  if (mp_server_) {
+    ask(mp_server_, get_front_door_status{}, result.mp, "the MP front door");
+    ask(sessions_, get_session_status{}, result.sessions, "the session table");
+    for (auto& [number, actor] : mp_door_->engines())
+      ask(actor, get_engine_status{}, result.engines.emplace_back(), "an engine");
+  }
   if (!keeper_->alive())
     result.unhealthy_reason = "the pool's keeper ended";
   result.healthy = result.unhealthy_reason.empty();
@@ -232,34 +302,47 @@ void node::stop(std::chrono::milliseconds grace) {
   stopped_ = true;
   {
     caf::scoped_actor self{*system_};
-    auto drained = !lm_server_;
-    auto drain = [&](std::chrono::milliseconds deadline, bool at_once) {
-      if (!drained)
-        self->request(lm_server_, deadline, drain_front_door{at_once})
-          .receive([&](const front_door_drained&) { drained = true; },
-                   [](const caf::error&) {});
-    };
+    auto drain
+      = [&](auto& door, bool& drained, std::chrono::milliseconds deadline, bool at_once) {
+          if (!drained)
+            self->request(door, deadline, drain_front_door{at_once})
+              .receive([&](const front_door_drained&) { drained = true; },
+                       [](const caf::error&) {});
+        };
+    auto lm_drained = !lm_server_;
+    auto mp_drained = !mp_server_;
     if (grace.count() > 0) {
-      drain(grace, false);
-      if (!drained)
+      drain(mp_server_, mp_drained, grace, false);
+      drain(lm_server_, lm_drained, grace, false);
+      if (!lm_drained || !mp_drained)
         log::write(log::level::warn, "connections were still busy when the grace period ended");
     }
     // No connection may outlive the unit whose thread it belongs to.
-    drain(close_deadline, true);
+    mp_drained = !mp_server_;
+    drain(mp_server_, mp_drained, close_deadline, true);
+    drain(lm_server_, lm_drained, close_deadline, true);
     http_.reset();
     keeper_.reset();
     for (auto& unit : units_)
       unit->stop();
-    for (auto& part : {supervisor_, caf::actor_cast<caf::actor>(lm_server_),
-                       caf::actor_cast<caf::actor>(manager_)})
+    if (mp_unit_)
+      mp_unit_->stop();
+    for (auto& part :
+         {supervisor_, caf::actor_cast<caf::actor>(lm_server_),
+          caf::actor_cast<caf::actor>(mp_server_), caf::actor_cast<caf::actor>(sessions_),
+          caf::actor_cast<caf::actor>(manager_)})
       if (part)
         self->send_exit(part, caf::exit_reason::user_shutdown);
   }
   supervisor_ = nullptr;
   lm_server_ = nullptr;
+  mp_door_ = nullptr;
+  mp_server_ = nullptr;
+  sessions_ = nullptr;
   manager_ = nullptr;
   system_->await_all_actors_done();
   units_.clear();
+  mp_unit_.reset();
 }
 
 } // namespace kvasir

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "actors/lm_server.hpp"
+#include "actors/mp_server.hpp"
 #include "actors/node_config.hpp"
 #include "actors/storage_manager.hpp"
 
@@ -32,6 +33,9 @@ struct node_status {
   std::string unhealthy_reason;
   storage_status storage;
   front_door_status lm;
+  front_door_status mp;
+  session_status sessions;
+  std::vector<engine_status> engines;
   uint64_t io_requests = 0;
   uint64_t io_inline_resumes = 0;
   uint64_t io_scheduler_enqueues = 0;
@@ -54,9 +58,10 @@ public:
   node(const node&) = delete;
   node& operator=(const node&) = delete;
 
-  /// "lm=HOST:PORT mp=off http=HOST:PORT cluster=off", as in the line of readiness.
+  /// "lm=HOST:PORT mp=HOST:PORT http=HOST:PORT cluster=off", as in the line of readiness.
   std::string endpoints() const;
   uint16_t lm_port() const { return lm_port_; }
+  uint16_t mp_port() const { return mp_port_; }
   uint16_t http_port() const { return http_port_; }
 
   /// Asks the actors; waits two seconds for each at most. Not beside or after `stop`. What does not answer makes it unhealthy.
@@ -78,6 +83,7 @@ private:
   caf::error open();
   caf::error open_pool();
   caf::error open_lm_door();
+  caf::error open_mp_door();
   caf::error open_http_door();
 
   node_config config_;
@@ -86,6 +92,7 @@ private:
   int failure_fd_ = -1;
   std::string host_text_; ///< As in an endpoint.
   uint16_t lm_port_ = 0;
+  uint16_t mp_port_ = 0;
   uint16_t http_port_ = 0;
 
   // In the order of their construction; destroyed the other way round.
@@ -94,7 +101,11 @@ private:
   std::unique_ptr<caf::actor_system> system_;
   storage_manager_actor manager_;
   std::vector<std::unique_ptr<io_unit>> units_;
+  std::unique_ptr<io_unit> mp_unit_; ///< Its own: no lm:// connection waits for a long prompt.
   lm_server_actor lm_server_;
+  session_table_actor sessions_;
+  mp_server_actor mp_server_;
+  const mp_door* mp_door_ = nullptr; ///< Of `mp_server_`.
   caf::actor supervisor_;
   std::unique_ptr<pool_keeper> keeper_;
   std::unique_ptr<http_server> http_;

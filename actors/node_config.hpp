@@ -5,6 +5,7 @@
 #include "actors/log.hpp"
 #include "backends/shm_pool.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@ namespace kvasir {
 struct node_config {
   std::string host = "127.0.0.1";
   std::optional<uint16_t> lm_port = 65432;  ///< 0: any free port; nothing: not served.
+  std::optional<uint16_t> mp_port = 5555;   ///< As above.
   std::optional<uint16_t> http_port = 8080; ///< As above.
   uint64_t pool_bytes = 1ull << 30;
   shm_pool::sharing shm = shm_pool::sharing::automatic;
@@ -26,6 +28,10 @@ struct node_config {
   bool checksum = true;
   unsigned io_threads = 0; ///< 0: one per core, at most 8.
   uint32_t max_connections = 4096;
+  uint32_t chunk_size = 256; ///< Tokens per chunk over MP.
+  std::chrono::milliseconds write_ttl{600'000};
+  std::chrono::milliseconds read_ttl{300'000};
+  std::chrono::milliseconds reap_timeout{30'000};
   std::string admin_token_file; ///< Empty: routes that change something need loopback.
   log::level log_level = log::level::info;
   log::format log_format = log::format::text;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace kvasir {
 
@@ -15,70 +16,54 @@ constexpr size_t max_served_at_once = 64;
 } // namespace
 
 storage_manager::storage_manager(caf::actor_config& config, std::unique_ptr<memory_tier> tier,
-                                 storage_manager_options options)
+                                 storage_manager_options options,
+                                 object_observer_actor observer)
   : storage_manager_actor::base(config),
-    tier_(std::move(tier)),
-    options_(options) {}
+    options_(options),
+    observer_(std::move(observer)),
+    tier_(std::move(tier)) {
+  if (observer_)
+    tier_->report_changes(&changes_);
+}
+
+template <class Result, class Request>
+auto storage_manager::handler(Result (storage_manager::*on)(Request)) {
+  return [this, on](Request request) -> Result {
+    handover_scope scope{this};
+    struct teller {
+      storage_manager* self;
+      ~teller() { self->tell_observer(); }
+    } afterwards{this};
+    return (this->*on)(request);
+  };
+}
 
 storage_manager::behavior_type storage_manager::make_behavior() {
   return {
-    [this](reserve_write& request) {
-      handover_scope scope{this};
-      return on_reserve_write(request);
-    },
-    [this](const finish_write& request) {
-      handover_scope scope{this};
-      return on_finish_write(request);
-    },
-    [this](const abort_write& request) {
-      handover_scope scope{this};
-      return on_abort_write(request);
-    },
-    [this](acquire_read& request) {
-      handover_scope scope{this};
-      return on_acquire_read(request);
-    },
-    [this](const release_read& request) {
-      handover_scope scope{this};
-      return on_release_read(request);
-    },
-    [this](const end_owner& request) {
-      handover_scope scope{this};
-      return on_end_owner(request);
-    },
-    [this](const check_exist& request) {
-      handover_scope scope{this};
-      return on_check_exist(request);
-    },
-    [this](const list_objects& request) -> caf::result<object_list> {
-      handover_scope scope{this};
-      return tier_->list(request.cursor);
-    },
-    [this](const remove_object& request) {
-      handover_scope scope{this};
-      return on_remove_object(request);
-    },
-    [this](const clear_objects&) {
-      handover_scope scope{this};
-      return on_clear_objects();
-    },
-    [](const check_health&) -> caf::result<void> { return caf::unit; },
-    [this](const check_pressure&) -> caf::result<pressure> {
-      handover_scope scope{this};
-      return pressure{!waiting_writes_.empty() || !waiting_reads_.empty()};
-    },
-    [this](const get_storage_status&) -> caf::result<storage_status> {
-      handover_scope scope{this};
-      return status();
-    },
-    [this](const pool_grown& request) {
-      handover_scope scope{this};
-      on_pool_grown(request);
-    },
-    [this](const continue_work&) {
-      handover_scope scope{this};
-      on_continue_work();
-    },
+    handler(&storage_manager::on_reserve_write),
+    handler(&storage_manager::on_finish_write),
+    handler(&storage_manager::on_abort_write),
+    handler(&storage_manager::on_acquire_read),
+    handler(&storage_manager::on_release_read),
+    handler(&storage_manager::on_end_owner),
+    handler(&storage_manager::on_check_exist),
+    handler(&storage_manager::on_list_objects),
+    handler(&storage_manager::on_remove_object),
+    handler(&storage_manager::on_clear_objects),
+    handler(&storage_manager::on_check_health),
+    handler(&storage_manager::on_check_pressure),
+    handler(&storage_manager::on_get_storage_status),
+    handler(&storage_manager::on_pool_grown),
+    handler(&storage_manager::on_continue_work),
+    handler(&storage_manager::on_reserve_chunks),
+    handler(&storage_manager::on_expire_writes),
+    handler(&storage_manager::on_finish_chunks),
+    handler(&storage_manager::on_seal_chunks),
+    handler(&storage_manager::on_hold_prefix),
+    handler(&storage_manager::on_acquire_chunks),
+    handler(&storage_manager::on_end_leases),
+    handler(&storage_manager::on_set_quota),
+    handler(&storage_manager::on_get_quotas),
   };
 }
 
@@ -90,7 +75,7 @@ caf::expected<write_lease> storage_manager::try_reserve(const reserve_write& req
     return caf::make_error(errc::busy);
   // While the pool grows there will be room soon that costs no object its place.
   auto limit = growing_ ? size_t{0} : memory_tier::slice_objects;
-  auto reserved = tier_->reserve(request.key, request.layout, request.size_bytes, limit);
+  auto reserved = tier_->reserve({request.key, request.layout, request.size_bytes}, limit);
   if (!reserved) {
     if (growing_)
       return caf::make_error(errc::busy);
@@ -140,7 +125,8 @@ caf::result<void> storage_manager::on_finish_write(const finish_write& request) 
     return caf::make_error(errc::not_reserved);
   }
   claimed_bytes_ -= lease->size_bytes;
-  if (auto error = tier_->publish(lease->object, request.checksum))
+  if (auto error
+      = tier_->publish(lease->object, request.checksum, memory_tier::conflict::replace))
     return error;
   serve_waiting();
   return caf::unit;
@@ -169,9 +155,12 @@ caf::expected<read_lease> storage_manager::try_acquire(const acquire_read& reque
     return std::move(held.error());
   }
   ++counters_.hits;
-  auto id = leases_.add(
-    {request.owner, held->handle, held->where.size_bytes, lease_table::kind::read});
-  return read_lease{id, held->where, held->layout, held->checksum};
+  return add_read(request.owner, *held);
+}
+
+read_lease storage_manager::add_read(owner_id owner, const held_object& held) {
+  auto id = leases_.add({owner, held.handle, held.where.size_bytes, lease_table::kind::read});
+  return {id, held.where, held.layout, held.checksum, held.sealed};
 }
 
 caf::result<read_lease> storage_manager::on_acquire_read(acquire_read& request) {
@@ -218,12 +207,20 @@ caf::result<exist_result> storage_manager::on_check_exist(const check_exist& req
 // -- ends -------------------------------------------------------------------------------
 
 void storage_manager::end_lease(const lease_table::lease& ended) {
-  if (ended.what == lease_table::kind::read) {
-    tier_->release(ended.object);
-    return;
+  switch (ended.what) {
+    case lease_table::kind::read:
+      tier_->release(ended.object);
+      return;
+    case lease_table::kind::write:
+      claimed_bytes_ -= ended.size_bytes;
+      break;
+    case lease_table::kind::chunk:
+    case lease_table::kind::expired:
+      unstage(ended);
+      staged_bytes_ -= ended.size_bytes;
+      break;
   }
   ++counters_.aborted_writes;
-  claimed_bytes_ -= ended.size_bytes;
   tier_->abort(ended.object);
 }
 
@@ -277,8 +274,14 @@ void storage_manager::serve_waiting() {
   }
 }
 
+void storage_manager::tell_observer() {
+  if (!changes_.empty())
+    send(observer_, objects_changed{std::exchange(changes_, {})});
+}
+
 void storage_manager::on_exit() {
   handover_scope scope{this};
+  observer_ = nullptr;
   auto fail = [](auto& queue) {
     for (auto& waiting : queue)
       waiting.promise.deliver(caf::make_error(errc::peer_unreachable));
@@ -297,8 +300,12 @@ caf::result<void> storage_manager::on_remove_object(const remove_object& request
   return caf::unit;
 }
 
-caf::result<void> storage_manager::on_clear_objects() {
-  tier_->clear();
+caf::result<object_list> storage_manager::on_list_objects(const list_objects& request) {
+  return tier_->list(request.cursor);
+}
+
+caf::result<void> storage_manager::on_clear_objects(const clear_objects& request) {
+  tier_->clear(request.force ? std::vector<object_handle>{} : leases_.read_objects());
   continue_later();
   return caf::unit;
 }
@@ -314,14 +321,22 @@ void storage_manager::continue_later() {
     send(this, continue_work{});
 }
 
-void storage_manager::on_continue_work() {
+void storage_manager::on_continue_work(const continue_work&) {
   continuing_ = false;
   if (tier_->sweep())
     continue_later();
   serve_waiting();
 }
 
-storage_status storage_manager::status() const {
+caf::result<void> storage_manager::on_check_health(const check_health&) {
+  return caf::unit;
+}
+
+caf::result<pressure> storage_manager::on_check_pressure(const check_pressure&) {
+  return pressure{!waiting_writes_.empty() || !waiting_reads_.empty()};
+}
+
+caf::result<storage_status> storage_manager::on_get_storage_status(const get_storage_status&) {
   auto usage = tier_->usage();
   auto result = counters_;
   result.capacity_bytes = usage.capacity_bytes;
@@ -338,6 +353,8 @@ storage_status storage_manager::status() const {
   result.evicted_objects = usage.evicted_objects;
   result.evicted_bytes = usage.evicted_bytes;
   result.removed = usage.removed;
+  result.staged_bytes = staged_bytes_;
+  result.expired_leases = leases_.expired();
   return result;
 }
 

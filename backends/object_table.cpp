@@ -27,6 +27,7 @@ void object_table::give_back(uint32_t index) {
   record.key = std::string{}; // Frees the characters, which `clear` would keep.
   record.now = object_record::state::absent;
   record.holds = 0;
+  record.parent_generation = 0;
   record.next = spare_;
   spare_ = index;
 }
@@ -41,6 +42,13 @@ uint32_t object_table::bucket_of(uint64_t key_hash) const noexcept {
 uint32_t object_table::find(const std::string& key, uint64_t key_hash) const {
   for (auto i = buckets_[bucket_of(key_hash)]; i != none; i = records_[i].next)
     if (records_[i].key_hash == key_hash && records_[i].key == key)
+      return i;
+  return none;
+}
+
+uint32_t object_table::find(uint64_t key_hash) const {
+  for (auto i = buckets_[bucket_of(key_hash)]; i != none; i = records_[i].next)
+    if (records_[i].key_hash == key_hash)
       return i;
   return none;
 }

@@ -19,15 +19,20 @@ struct object_record {
   std::string key;
   object_layout layout;
   uint64_t key_hash = 0;
-  uint64_t checksum = 0;
+  uint64_t checksum = 0; ///< While it is reserved: the hash of its parent's key, 0 if none.
   uint64_t offset_bytes = 0;
   uint64_t size_bytes = 0; ///< Payload.
   uint32_t block = 0;      ///< The allocator's handle.
   uint32_t generation = 0; ///< Grows each time the record is reused.
   uint32_t next = 0;       ///< In its bucket, or in the list of spare records.
   uint32_t holds = 0;
-  uint32_t epoch = 0; ///< The tier's epoch when it was published.
+  uint32_t epoch = 0;             ///< The tier's epoch when it was published.
+  uint32_t children = 0;          ///< Complete objects that have this one as their parent.
+  uint32_t parent = 0;            ///< Its record; meant only with that record's generation.
+  uint32_t parent_generation = 0; ///< 0: no parent.
+  uint16_t tenant = 0;            ///< In the tier's tenant table.
   state now = state::absent;
+  bool sealed = false; ///< The checksum is known.
 };
 
 /// The records of a tier, and the index that leads from a key to its complete object.
@@ -56,6 +61,9 @@ public:
 
   /// @returns the index entry for `key`, or `none`.
   uint32_t find(const std::string& key, uint64_t key_hash) const;
+
+  /// @returns an index entry whose key has this hash, or `none`: good enough for advice.
+  uint32_t find(uint64_t key_hash) const;
 
   /// Adds a record by its `key` and `key_hash`. @pre no entry has that key.
   void insert(uint32_t index);

@@ -11,16 +11,16 @@ namespace kvasir {
 
 namespace {
 
-uint64_t hash_of(const object_key& key) {
-  return checksum(std::as_bytes(std::span{key.bytes}));
+uint64_t hash_of(std::string_view key) {
+  return checksum(std::as_bytes(std::span{key}));
 }
 
 } // namespace
 
 pool_tier::pool_tier(uint64_t capacity_bytes, std::unique_ptr<eviction_policy> policy)
   : allocator_(capacity_bytes),
-    policy_(std::move(policy)),
-    is_held_([this](uint32_t index) { return table_[index].holds > 0; }) {}
+    tenants_(std::move(policy)),
+    is_held_([this](uint32_t index) { return !evictable(table_[index]); }) {}
 
 object_handle pool_tier::handle_of(uint32_t index, const object_record& record) noexcept {
   return (object_handle{record.generation} << 32) | index;
@@ -37,12 +37,17 @@ uint32_t pool_tier::resolve(object_handle handle,
   return same ? index : object_table::none;
 }
 
+uint32_t pool_tier::resolve_published(object_handle handle) const noexcept {
+  auto index = resolve(handle, object_record::state::complete);
+  return index != object_table::none ? index : resolve(handle, object_record::state::evicting);
+}
+
 bool pool_tier::readable(const object_record& record) const noexcept {
   return record.now == object_record::state::complete && record.epoch == epoch_;
 }
 
 uint32_t pool_tier::find_readable(const object_key& key) const {
-  auto index = table_.find(key.bytes, hash_of(key));
+  auto index = table_.find(key.bytes, hash_of(key.bytes));
   return index != object_table::none && readable(table_[index]) ? index : object_table::none;
 }
 
@@ -61,26 +66,22 @@ uint64_t pool_tier::padded_bytes(const object_record& record) const {
 
 // -- writing ----------------------------------------------------------------------------
 
-caf::expected<reserved_object> pool_tier::reserve(const object_key& key,
-                                                  const object_layout& layout,
-                                                  uint64_t size_bytes, size_t evict_limit) {
+caf::expected<reserved_object> pool_tier::reserve(const object_claim& claim,
+                                                  size_t& evict_budget) {
+  const auto size_bytes = claim.size_bytes;
   if (memory_bytes(size_bytes) > allocator_.usable_bytes())
     return caf::make_error(errc::too_large);
-  auto block = allocator_.allocate(size_bytes);
-  for (size_t evicted = 0; !block;) {
-    if (evicted >= evict_limit)
-      return caf::make_error(errc::busy);
-    auto victim = policy_->victim(is_held_);
-    if (!victim)
-      return caf::make_error(errc::out_of_memory);
-    evicted += evict(*victim, size_bytes, evict_limit - evicted);
-    block = allocator_.allocate(size_bytes);
-  }
+  auto block = make_room(claim, evict_budget);
+  if (!block)
+    return std::move(block.error());
   auto index = table_.take();
   auto& record = table_[index];
-  record.key = key.bytes;
-  record.key_hash = hash_of(key);
-  record.layout = layout;
+  record.key = claim.key.bytes;
+  record.key_hash = hash_of(record.key);
+  record.layout = claim.layout;
+  record.tenant = tenants_.open(claim.tenant);
+  tenants_.add_bytes(record.tenant, memory_bytes(size_bytes));
+  record.checksum = claim.parent.empty() ? 0 : hash_of(claim.parent);
   record.offset_bytes = block->offset_bytes;
   record.size_bytes = size_bytes;
   record.block = block->handle;
@@ -90,7 +91,8 @@ caf::expected<reserved_object> pool_tier::reserve(const object_key& key,
   return reserved_object{handle_of(index, record), slot_of(index, record)};
 }
 
-caf::error pool_tier::publish(object_handle handle, uint64_t checksum) {
+caf::error pool_tier::publish(object_handle handle, std::optional<uint64_t> checksum,
+                              conflict what) {
   auto index = resolve(handle, object_record::state::reserved);
   if (index == object_table::none)
     return caf::make_error(errc::not_reserved);
@@ -98,19 +100,34 @@ caf::error pool_tier::publish(object_handle handle, uint64_t checksum) {
   auto former = table_.find(record.key, record.key_hash);
   if (former != object_table::none) {
     if (readable(table_[former])) {
+      if (what == conflict::keep) {
+        free_record(index);
+        return caf::make_error(errc::already_exists);
+      }
       --usage_.objects;
       ++usage_.replaced;
     }
     retire(former);
   }
-  record.checksum = checksum;
+  join_parent(record, record.checksum);
+  record.checksum = checksum.value_or(0);
+  record.sealed = checksum.has_value();
   record.epoch = epoch_;
   record.now = object_record::state::complete;
   table_.insert(index);
-  policy_->insert(index, padded_bytes(record), record.key_hash);
+  policy_of(record).insert(index, padded_bytes(record), record.key_hash);
   ++usage_.objects;
   ++usage_.published;
+  report(record, true);
   return caf::none;
+}
+
+void pool_tier::seal(object_handle handle, uint64_t checksum) {
+  auto index = resolve_published(handle);
+  if (index == object_table::none || table_[index].sealed)
+    return;
+  table_[index].checksum = checksum;
+  table_[index].sealed = true;
 }
 
 caf::error pool_tier::abort(object_handle handle) {
@@ -123,22 +140,31 @@ caf::error pool_tier::abort(object_handle handle) {
 
 // -- reading ----------------------------------------------------------------------------
 
+held_object pool_tier::hold_record(uint32_t index) {
+  auto& record = table_[index];
+  if (record.holds++ == 0)
+    usage_.held_bytes += padded_bytes(record);
+  return {handle_of(index, record), slot_of(index, record), record.layout, record.checksum,
+          record.sealed};
+}
+
 caf::expected<held_object> pool_tier::hold(const object_key& key) {
   auto index = find_readable(key);
   if (index == object_table::none)
     return caf::make_error(errc::not_found);
-  auto& record = table_[index];
-  if (record.holds++ == 0)
-    usage_.held_bytes += padded_bytes(record);
-  policy_->touch(index);
-  return held_object{handle_of(index, record), slot_of(index, record), record.layout,
-                     record.checksum};
+  policy_of(table_[index]).touch(index);
+  return hold_record(index);
+}
+
+caf::expected<held_object> pool_tier::hold(object_handle handle) {
+  auto index = resolve(handle, object_record::state::complete);
+  if (index == object_table::none || !readable(table_[index]))
+    return caf::make_error(errc::not_found);
+  return hold_record(index);
 }
 
 caf::error pool_tier::release(object_handle handle) {
-  auto index = resolve(handle, object_record::state::complete);
-  if (index == object_table::none)
-    index = resolve(handle, object_record::state::evicting);
+  auto index = resolve_published(handle);
   if (index == object_table::none || table_[index].holds == 0)
     return caf::make_error(errc::not_reserved);
   auto& record = table_[index];
@@ -147,8 +173,8 @@ caf::error pool_tier::release(object_handle handle) {
   usage_.held_bytes -= padded_bytes(record);
   if (record.now == object_record::state::evicting)
     free_record(index);
-  else
-    policy_->release(index);
+  else if (record.children == 0)
+    policy_of(record).release(index);
   return caf::none;
 }
 
@@ -156,8 +182,12 @@ bool pool_tier::contains(const object_key& key) {
   auto index = find_readable(key);
   if (index == object_table::none)
     return false;
-  policy_->touch(index);
+  policy_of(table_[index]).touch(index);
   return true;
+}
+
+bool pool_tier::present(const object_key& key) const {
+  return find_readable(key) != object_table::none;
 }
 
 uint64_t pool_tier::unheld_bytes(const object_key& key) const {
@@ -166,70 +196,35 @@ uint64_t pool_tier::unheld_bytes(const object_key& key) const {
                                                                 : padded_bytes(table_[index]);
 }
 
-// -- evicting ---------------------------------------------------------------------------
-
-void pool_tier::evict_one(uint32_t index) {
-  auto& record = table_[index];
-  if (readable(record)) {
-    --usage_.objects;
-    ++usage_.evicted_objects;
-    usage_.evicted_bytes += padded_bytes(record);
-  }
-  retire(index);
-}
-
-/// A sixteenth of the pool is free, and yet the last allocation failed: going on in the
-/// policy's order would empty ever more of the pool until a long run appears by chance. With
-/// sizes from 64 KiB to 32 MiB that leaves 44 % of the pool unused at worst; evicting the
-/// victim's neighbours from here on leaves 7 % (tests/bench/fragmentation.cpp).
-bool pool_tier::scattered() const noexcept {
-  return allocator_.usable_bytes() - allocator_.used_bytes() >= allocator_.usable_bytes() / 16;
-}
-
-uint32_t pool_tier::neighbour_of(uint32_t index) const {
-  auto evictable = [this](std::optional<uint32_t> block) {
-    if (!block)
-      return object_table::none;
-    auto& record = table_[object_at_[*block]];
-    auto free = record.now == object_record::state::complete && record.holds == 0;
-    return free ? object_at_[*block] : object_table::none;
-  };
-  auto before = evictable(allocator_.used_before(table_[index].block));
-  auto after = evictable(allocator_.used_after(table_[index].block));
-  if (before == object_table::none || after == object_table::none)
-    return before == object_table::none ? after : before;
-  return table_[before].size_bytes < table_[after].size_bytes ? before : after;
-}
-
-size_t pool_tier::evict(uint32_t victim, uint64_t wanted_bytes, size_t limit) {
-  auto wanted = slot_allocator::rounded_bytes(wanted_bytes);
-  auto spread = scattered();
-  size_t count = 0;
-  for (auto next = victim; next != object_table::none;) {
-    auto neighbour = spread && count + 1 < limit ? neighbour_of(next) : object_table::none;
-    evict_one(next);
-    ++count;
-    if (allocator_.largest_free_bytes() >= wanted)
-      break;
-    next = neighbour;
-  }
-  return count;
-}
-
 // -- removing ---------------------------------------------------------------------------
 
 void pool_tier::retire(uint32_t index) {
   auto& record = table_[index];
   table_.erase(index);
-  policy_->remove(index);
+  policy_of(record).remove(index);
+  leave_parent(record);
+  record.children = 0;
   record.now = object_record::state::evicting;
+  report(record, false);
   if (record.holds == 0)
     free_record(index);
 }
 
 void pool_tier::free_record(uint32_t index) {
-  allocator_.free(table_[index].block);
+  auto& record = table_[index];
+  allocator_.free(record.block);
+  tenants_.remove_bytes(record.tenant, padded_bytes(record));
   table_.give_back(index);
+}
+
+void pool_tier::report_changes(std::vector<object_change>* changes) {
+  changes_ = changes;
+}
+
+/// Keys of lm:// hold no NUL byte.
+void pool_tier::report(const object_record& record, bool stored) {
+  if (changes_ != nullptr && record.key.starts_with('\0'))
+    changes_->push_back({object_key{record.key}, stored});
 }
 
 bool pool_tier::remove(const object_key& key) {
@@ -253,9 +248,17 @@ void pool_tier::drop(object_handle handle) {
   retire(index);
 }
 
-void pool_tier::clear() {
-  usage_.removed += std::exchange(usage_.objects, 0);
-  ++epoch_;
+void pool_tier::clear(const std::vector<object_handle>& keep) {
+  auto before = epoch_++;
+  uint64_t kept = 0;
+  for (auto handle : keep) {
+    auto index = resolve(handle, object_record::state::complete);
+    if (index == object_table::none || table_[index].epoch != before)
+      continue;
+    table_[index].epoch = epoch_;
+    ++kept;
+  }
+  usage_.removed += std::exchange(usage_.objects, kept) - kept;
   sweep_cursor_ = 0;
 }
 
@@ -291,56 +294,20 @@ void pool_tier::grow(uint64_t usable_bytes) {
   allocator_.extend(usable_bytes);
 }
 
+caf::error pool_tier::set_quota(std::string_view tenant, uint64_t limit_bytes) {
+  return tenants_.set_limit(tenant, limit_bytes) ? caf::none : caf::make_error(errc::busy);
+}
+
+std::vector<tenant_quota> pool_tier::quotas() const {
+  return tenants_.list();
+}
+
 tier_usage pool_tier::usage() const {
   auto result = usage_;
   result.capacity_bytes = allocator_.capacity_bytes();
   result.usable_bytes = allocator_.usable_bytes();
   result.used_bytes = allocator_.used_bytes();
   return result;
-}
-
-std::string pool_tier::audit() const {
-  struct range {
-    uint64_t begin;
-    uint64_t end;
-  };
-  std::vector<range> ranges;
-  uint64_t used = 0;
-  uint64_t held = 0;
-  uint64_t visible = 0;
-  for (uint32_t i = 0; i < table_.size(); ++i) {
-    auto& record = table_[i];
-    using state = object_record::state;
-    if (record.now == state::absent)
-      continue;
-    auto padded = padded_bytes(record);
-    ranges.push_back({record.offset_bytes, record.offset_bytes + padded});
-    used += padded;
-    held += record.holds > 0 ? padded : 0;
-    visible += readable(record) ? 1 : 0;
-    if (record.now == state::reserved && record.holds > 0)
-      return "a reserved object is held";
-    if (record.now == state::evicting && record.holds == 0)
-      return "an object without holds still has its memory";
-    if (record.now == state::complete && table_.find(record.key, record.key_hash) != i)
-      return "the index does not lead to a complete object";
-  }
-  std::sort(ranges.begin(), ranges.end(),
-            [](const range& lhs, const range& rhs) { return lhs.begin < rhs.begin; });
-  for (size_t i = 1; i < ranges.size(); ++i)
-    if (ranges[i].begin < ranges[i - 1].end)
-      return "a slot belongs to two objects";
-  if (!ranges.empty() && ranges.back().end > allocator_.usable_bytes())
-    return "a slot lies beyond the usable memory";
-  if (used != allocator_.used_bytes())
-    return "used bytes differ from the sum of the slots";
-  if (held != usage_.held_bytes)
-    return "held bytes differ from the sum of the held slots";
-  if (visible != usage_.objects)
-    return "the object count differs from the readable objects";
-  if (!allocator_.valid())
-    return "the allocator's books disagree";
-  return {};
 }
 
 } // namespace kvasir

@@ -60,6 +60,7 @@ struct read_lease {
   slot where;
   object_layout layout;
   uint64_t checksum = 0; ///< XXH3-64 over the slot's bytes, as published.
+  bool sealed = true;    ///< False: the checksum is not known yet.
 };
 
 /// Ends a read hold. `corrupt` says that the bytes did not match the checksum: the object is
@@ -105,7 +106,9 @@ struct remove_object {
 };
 
 /// Drops all objects: invisible at once, memory freed in slices and as holds end.
-struct clear_objects {};
+struct clear_objects {
+  bool force = true; ///< False: what somebody holds to read stays readable.
+};
 
 /// Is the manager alive and able to store? (HEALTH.)
 struct check_health {};
@@ -134,10 +137,10 @@ struct storage_status {
   uint64_t capacity_bytes = 0;
   uint64_t usable_bytes = 0;  ///< Already faulted in; grows to `capacity_bytes` after start.
   uint64_t used_bytes = 0;    ///< By complete, reserved and held objects.
-  uint64_t claimed_bytes = 0; ///< By reservations, i.e. not readable yet.
+  uint64_t claimed_bytes = 0; ///< By reservations of `reserve_write`, i.e. not readable yet.
   uint64_t held_bytes = 0;    ///< By read holds.
   uint64_t objects = 0;
-  uint64_t write_leases = 0;
+  uint64_t write_leases = 0; ///< Reservations of all kinds.
   uint64_t read_leases = 0;
   uint64_t waiting = 0; ///< Requests that wait for room.
 
@@ -151,9 +154,21 @@ struct storage_status {
   uint64_t aborted_writes = 0;
   uint64_t rejected_too_large = 0;
   uint64_t rejected_out_of_memory = 0;
-  uint64_t rejected_busy = 0; ///< The queue of waiting requests was full.
+  uint64_t rejected_busy = 0; ///< Too many wait for room, or too much is held for more chunks.
   uint64_t corrupt_objects = 0;
   uint64_t unknown_leases = 0; ///< Finish, abort or release of a lease that is not there.
+
+  uint64_t staged_bytes = 0;   ///< A gauge: by reservations of chunks, expired ones included.
+  uint64_t expired_leases = 0; ///< A gauge: expired reservations that keep their memory.
+
+  uint64_t chunks_stored = 0;
+  uint64_t chunks_redundant = 0; ///< Finished when their key was complete already.
+  uint64_t chunks_late = 0;      ///< Finished after they had expired.
+  uint64_t chunks_no_room = 0;   ///< Reservations answered so.
+  uint64_t prefix_lookups = 0;
+  uint64_t prefix_chunks_asked = 0;
+  uint64_t prefix_chunks_held = 0;
+  uint64_t prefixes_cut = 0; ///< Lookups that found more than the budget let them hold.
 };
 
 template <class Inspector>
@@ -183,7 +198,7 @@ typename Inspector::result_type inspect(Inspector& f, acquire_read& x) {
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, read_lease& x) {
-  return f(caf::meta::type_name("read_lease"), x.id, x.where, x.layout, x.checksum);
+  return f(caf::meta::type_name("read_lease"), x.id, x.where, x.layout, x.checksum, x.sealed);
 }
 
 template <class Inspector>
@@ -227,8 +242,8 @@ typename Inspector::result_type inspect(Inspector& f, remove_object& x) {
 }
 
 template <class Inspector>
-typename Inspector::result_type inspect(Inspector& f, clear_objects&) {
-  return f(caf::meta::type_name("clear_objects"));
+typename Inspector::result_type inspect(Inspector& f, clear_objects& x) {
+  return f(caf::meta::type_name("clear_objects"), x.force);
 }
 
 template <class Inspector>
@@ -268,7 +283,9 @@ typename Inspector::result_type inspect(Inspector& f, storage_status& x) {
            x.read_leases, x.waiting, x.hits, x.misses, x.published, x.replaced,
            x.evicted_objects, x.evicted_bytes, x.removed, x.aborted_writes,
            x.rejected_too_large, x.rejected_out_of_memory, x.rejected_busy, x.corrupt_objects,
-           x.unknown_leases);
+           x.unknown_leases, x.staged_bytes, x.expired_leases, x.chunks_stored,
+           x.chunks_redundant, x.chunks_late, x.chunks_no_room, x.prefix_lookups,
+           x.prefix_chunks_asked, x.prefix_chunks_held, x.prefixes_cut);
 }
 
 } // namespace kvasir

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora of the lm fuzzers from the golden data: python3 make_corpus.py
+"""Writes the seed corpora of the fuzzers from the golden data: python3 make_corpus.py
 
 Files are named after their content, so running it again changes nothing and leaves findings alone.
 """
@@ -9,6 +9,7 @@ import pathlib
 
 HERE = pathlib.Path(__file__).resolve().parent
 GOLDEN = HERE.parent / "golden" / "lm"
+MP_GOLDEN = HERE.parent / "golden" / "mp"
 
 
 def vectors(name, key="vectors"):
@@ -19,6 +20,21 @@ def write(corpus, data):
     folder = HERE / "corpus" / corpus
     folder.mkdir(parents=True, exist_ok=True)
     (folder / hashlib.sha1(data).hexdigest()[:16]).write_bytes(data)
+
+
+def tensor_lists():
+    cases = json.loads((MP_GOLDEN / "pickle_payload.json").read_text())["cases"]
+    minimal = [bytes.fromhex(x["minimal_writer_hex"]) for x in cases]
+    yield from minimal
+    for x in cases:
+        yield bytes.fromhex(x["torch_pickle_hex"])
+    yield minimal[0][:-2] + minimal[2][4:]  # two tensors
+    of_bytes = next(x for x in minimal if b"ByteStorage" in x)
+    yield of_bytes.replace(b"_v2", b"_v3").replace(b")RtR", b")Rctorch\nfloat8_e4m3fn\ntR")
+    untyped = of_bytes.replace(b"torch\nByteStorage", b"torch.storage\nUntypedStorage")
+    yield untyped.replace(b"\x8e\xce", b"\x8e\xd9")
+    yield b"\x80\x04]cos\nsystem\nX\x02\0\0\0id\x85Ra."
+    yield b"\x80\x04]\x94N\x94h\0j\1\0\0\0q\x02r\x03\0\0\0\x85\x86\x87."
 
 
 def main():
@@ -39,6 +55,8 @@ def main():
     for x in vectors("remote_metadata.json"):
         if "hex" in x:
             write("lm_remote_metadata", bytes.fromhex(x["hex"]))
+    for data in tensor_lists():
+        write("tensor_pickle", data)
 
 
 main()

@@ -66,11 +66,11 @@ public:
       what_(what),
       strikes_(period) {}
 
-  caf::expected<reserved_object> reserve(const object_key& key, const object_layout& layout,
-                                         uint64_t size_bytes, size_t evict_limit) override {
-    auto result = inner_->reserve(key, layout, size_bytes, evict_limit);
+  caf::expected<reserved_object> reserve(const object_claim& claim,
+                                         size_t& evict_budget) override {
+    auto result = inner_->reserve(claim, evict_budget);
     if (result && what_ == fault::overlapping_slot) {
-      if (strikes_() && last_.size_bytes >= size_bytes)
+      if (strikes_() && last_.size_bytes >= claim.size_bytes)
         result->where.offset_bytes = last_.offset_bytes;
       last_ = result->where;
     }
@@ -81,15 +81,20 @@ public:
     return inner_->memory_bytes(size_bytes);
   }
 
-  caf::error publish(object_handle handle, uint64_t checksum) override {
-    return inner_->publish(handle, checksum);
+  caf::error publish(object_handle handle, std::optional<uint64_t> checksum,
+                     conflict what) override {
+    return inner_->publish(handle, checksum, what);
+  }
+
+  void seal(object_handle handle, uint64_t checksum) override {
+    inner_->seal(handle, checksum);
   }
 
   caf::error abort(object_handle handle) override {
     if (what_ == fault::skipped_abort && strikes_())
       return caf::none;
     if (what_ == fault::published_abort && strikes_())
-      return inner_->publish(handle, 0);
+      return inner_->publish(handle, 0, conflict::replace);
     return inner_->abort(handle);
   }
 
@@ -100,6 +105,10 @@ public:
     return result;
   }
 
+  caf::expected<held_object> hold(object_handle handle) override {
+    return inner_->hold(handle);
+  }
+
   caf::error release(object_handle handle) override {
     auto result = inner_->release(handle);
     if (what_ == fault::double_release && strikes_())
@@ -108,20 +117,28 @@ public:
   }
 
   bool contains(const object_key& key) override { return inner_->contains(key); }
+  bool present(const object_key& key) const override { return inner_->present(key); }
   uint64_t unheld_bytes(const object_key& key) const override {
     return inner_->unheld_bytes(key);
   }
   bool remove(const object_key& key) override { return inner_->remove(key); }
   void drop(object_handle handle) override { inner_->drop(handle); }
 
-  void clear() override {
+  void clear(const std::vector<object_handle>& keep) override {
     if (what_ != fault::stale_epoch || !strikes_())
-      inner_->clear();
+      inner_->clear(keep);
   }
 
   bool sweep() override { return inner_->sweep(); }
   object_list list(uint64_t cursor) const override { return inner_->list(cursor); }
+  void report_changes(std::vector<object_change>* changes) override {
+    inner_->report_changes(changes);
+  }
   void grow(uint64_t usable_bytes) override { inner_->grow(usable_bytes); }
+  caf::error set_quota(std::string_view tenant, uint64_t limit_bytes) override {
+    return inner_->set_quota(tenant, limit_bytes);
+  }
+  std::vector<tenant_quota> quotas() const override { return inner_->quotas(); }
   tier_usage usage() const override { return inner_->usage(); }
   std::string audit() const override { return inner_->audit(); }
 

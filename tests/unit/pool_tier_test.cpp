@@ -26,13 +26,18 @@ struct fixture {
 
   caf::expected<reserved_object> reserve(uint64_t number, uint64_t pages = 1,
                                          size_t limit = no_limit) {
-    return tier.reserve(key(number), {}, pages * page, limit);
+    auto name = key(number);
+    return tier.reserve({name, {}, pages * page}, limit);
+  }
+
+  caf::error publish(object_handle handle, uint64_t checksum) {
+    return tier.publish(handle, checksum, memory_tier::conflict::replace);
   }
 
   object_handle store(uint64_t number, uint64_t pages = 1, uint64_t checksum = 0) {
     auto object = reserve(number, pages);
     REQUIRE(object);
-    REQUIRE(!tier.publish(object->handle, checksum));
+    REQUIRE(!publish(object->handle, checksum));
     return object->handle;
   }
 
@@ -47,8 +52,8 @@ TEST_CASE_FIXTURE(fixture, "only publish makes an object readable, only once") {
   CHECK_FALSE(tier.contains(key(1)));
   CHECK(!tier.hold(key(1)));
   CHECK(tier.release(object->handle) == errc::not_reserved);
-  CHECK(!tier.publish(object->handle, 5));
-  CHECK(tier.publish(object->handle, 5) == errc::not_reserved);
+  CHECK(!publish(object->handle, 5));
+  CHECK(publish(object->handle, 5) == errc::not_reserved);
   CHECK(tier.abort(object->handle) == errc::not_reserved);
   CHECK(tier.hold(key(1))->checksum == 5);
 }
@@ -60,12 +65,12 @@ TEST_CASE_FIXTURE(fixture, "an aborted reservation leaves nothing, and cannot co
   CHECK(!tier.abort(object->handle));
   CHECK(tier.usage().used_bytes == 0);
   CHECK(tier.abort(object->handle) == errc::not_reserved);
-  CHECK(tier.publish(object->handle, 0) == errc::not_reserved);
+  CHECK(publish(object->handle, 0) == errc::not_reserved);
   auto other = reserve(2, 3); // The same record, the same place.
   REQUIRE(other);
   CHECK(other->where.offset_bytes == object->where.offset_bytes);
   CHECK(other->where.generation != object->where.generation);
-  CHECK(tier.publish(object->handle, 0) == errc::not_reserved);
+  CHECK(publish(object->handle, 0) == errc::not_reserved);
 }
 
 TEST_CASE_FIXTURE(fixture, "one place never carries one generation twice, whoever lies there") {
@@ -136,7 +141,9 @@ TEST_CASE_FIXTURE(fixture, "reservations are never evicted") {
 TEST_CASE_FIXTURE(fixture, "what can never fit evicts nothing") {
   store(1);
   CHECK(reserve(2, 17).error() == errc::too_large);
-  CHECK(tier.reserve(key(2), {}, UINT64_MAX, no_limit).error() == errc::too_large);
+  auto name = key(2);
+  auto budget = no_limit;
+  CHECK(tier.reserve({name, {}, UINT64_MAX}, budget).error() == errc::too_large);
   CHECK(tier.contains(key(1)));
 }
 
@@ -181,7 +188,7 @@ TEST_CASE_FIXTURE(fixture, "clear hides everything at once and keeps what is hel
   store(1, 2);
   store(2);
   auto held = tier.hold(key(1));
-  tier.clear();
+  tier.clear({});
   CHECK(tier.usage().objects == 0);
   CHECK(tier.usage().removed == 2);
   CHECK_FALSE(tier.contains(key(1)));
@@ -193,7 +200,7 @@ TEST_CASE_FIXTURE(fixture, "clear hides everything at once and keeps what is hel
   CHECK(tier.usage().used_bytes == 4 * page); // Until it is swept.
   CHECK_FALSE(tier.sweep());
   CHECK(tier.usage().used_bytes == 3 * page);
-  CHECK(!tier.publish(early->handle, 0)); // Was reserved before, is published after.
+  CHECK(!publish(early->handle, 0)); // Was reserved before, is published after.
   CHECK(tier.contains(key(5)));
   CHECK(!tier.release(held->handle));
   CHECK(tier.usage().used_bytes == page);
@@ -202,7 +209,7 @@ TEST_CASE_FIXTURE(fixture, "clear hides everything at once and keeps what is hel
 TEST_CASE_FIXTURE(fixture, "a cleared key can be stored again before and after the sweep") {
   store(1, 1, 0x01d);
   store(2, 1, 0x01d);
-  tier.clear();
+  tier.clear({});
   store(1, 1, 0x2e3);
   CHECK(tier.usage().replaced == 0);
   CHECK_FALSE(tier.sweep());
@@ -217,7 +224,7 @@ TEST_CASE_FIXTURE(fixture,
                   "what was cleared makes room first-hand, without counting as evicted") {
   for (uint64_t i = 0; i < 16; ++i)
     store(i);
-  tier.clear();
+  tier.clear({});
   REQUIRE(reserve(100, 8));
   CHECK(tier.usage().evicted_objects == 0);
   CHECK_FALSE(tier.sweep());
@@ -227,7 +234,7 @@ TEST_CASE_FIXTURE(fixture,
 TEST_CASE_FIXTURE(fixture, "a held object that was cleared may be dropped or released") {
   auto handle = store(1);
   REQUIRE(tier.hold(key(1)));
-  tier.clear();
+  tier.clear({});
   SUBCASE("dropped") {
     tier.drop(handle);
   }
@@ -254,7 +261,7 @@ TEST_CASE("sweeps and lists of many objects come in slices") {
     cursor = slice.next_cursor;
   } while (cursor != 0);
   CHECK(slices == std::vector<size_t>{1000, 1000, 1000, 500});
-  fix.tier.clear();
+  fix.tier.clear({});
   auto sweeps = 1;
   for (; fix.tier.sweep(); ++sweeps)
     CHECK(fix.tier.usage().used_bytes == (3500 - 1000 * static_cast<uint64_t>(sweeps)) * page);
@@ -276,11 +283,11 @@ TEST_CASE("a second clear in the middle of a sweep starts over") {
   fixture fix{2500};
   for (uint64_t i = 0; i < 2500; ++i)
     fix.store(i);
-  fix.tier.clear();
+  fix.tier.clear({});
   CHECK(fix.tier.sweep());
   for (uint64_t i = 0; i < 500; ++i)
     fix.store(i);
-  fix.tier.clear();
+  fix.tier.clear({});
   while (fix.tier.sweep()) {
   }
   CHECK(fix.tier.usage().used_bytes == 0);
@@ -289,9 +296,9 @@ TEST_CASE("a second clear in the middle of a sweep starts over") {
 TEST_CASE("a million small objects are stored and found, with books that agree") {
   fixture fix{1'000'000};
   for (uint64_t i = 0; i < 1'000'000; ++i) {
-    auto object = fix.tier.reserve(fixture::key(i), {}, 1, 0);
+    auto object = fix.reserve(i, 1, 0);
     REQUIRE(object);
-    REQUIRE(!fix.tier.publish(object->handle, i));
+    REQUIRE(!fix.publish(object->handle, i));
   }
   CHECK(fix.tier.usage().objects == 1'000'000);
   CHECK(fix.tier.usage().evicted_objects == 0);

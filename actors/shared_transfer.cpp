@@ -1,0 +1,209 @@
+#include "actors/shared_transfer.hpp"
+
+#include "actors/handover.hpp"
+
+#include <utility>
+
+namespace kvasir {
+
+shared_transfer::shared_transfer(transfer_books& books, inline_transfer& fallback)
+  : books_(books),
+    fallback_(fallback),
+    owner_(next_owner_id()) {}
+
+// -- what was handed out ----------------------------------------------------------------
+
+void shared_transfer::add(pending_table& to, const std::string& id,
+                          std::vector<lease_id> leases) {
+  ++(&to == &writes_ ? write_count_ : read_count_);
+  handed_out_bytes_ += leases.size() * books_.chunk_bytes;
+  to[id].push_back({++last_number_, std::move(leases), false});
+}
+
+bool shared_transfer::take(pending_table& from, const std::string& id, pending& taken) {
+  auto i = from.find(id);
+  if (i == from.end())
+    return false;
+  taken = std::move(i->second.front());
+  i->second.pop_front();
+  if (i->second.empty())
+    from.erase(i);
+  --(&from == &writes_ ? write_count_ : read_count_);
+  auto bytes = taken.leases.size() * books_.chunk_bytes;
+  handed_out_bytes_ -= bytes;
+  quarantined_bytes_ -= taken.expired ? bytes : 0;
+  return true;
+}
+
+void shared_transfer::end(std::vector<lease_id> leases) {
+  if (!leases.empty())
+    books_.self->send(books_.options->manager, end_leases{std::move(leases)});
+}
+
+void shared_transfer::expire(bool all) {
+  auto now = books_.self->clock().now();
+  expire_writes expired;
+  while (!write_ends_.empty() && (all || write_ends_.front().at <= now)) {
+    auto what = std::move(write_ends_.front());
+    write_ends_.pop_front();
+    auto i = writes_.find(what.id);
+    if (i == writes_.end())
+      continue;
+    for (auto& entry : i->second)
+      if (entry.number == what.number) {
+        entry.expired = true;
+        ++books_.counters.expired_writes;
+        quarantined_bytes_ += entry.leases.size() * books_.chunk_bytes;
+        expired.leases.insert(expired.leases.end(), entry.leases.begin(), entry.leases.end());
+      }
+  }
+  if (!expired.leases.empty())
+    books_.self->send(books_.options->manager, std::move(expired));
+}
+
+void shared_transfer::fence() {
+  books_.self->send(books_.options->manager, end_owner{owner_});
+  owner_ = next_owner_id();
+  writes_.clear();
+  reads_.clear();
+  write_ends_.clear();
+  write_count_ = read_count_ = 0;
+  handed_out_bytes_ = quarantined_bytes_ = 0;
+}
+
+// -- storing ----------------------------------------------------------------------------
+
+void shared_transfer::prepare_store(transfer_job job,
+                                    caf::typed_response_promise<store_plan> answer) {
+  if (handed_out_bytes_ + job.chunks.keys.size() * books_.chunk_bytes
+      > books_.options->max_handed_out_bytes) {
+    ++books_.counters.over_limit;
+    answer.deliver(store_plan{transfer::inline_data, {}});
+    return;
+  }
+  reserve_chunks wanted{owner_, job.tenant, books_.stored_as, books_.chunk_bytes, {}};
+  auto parent = std::move(job.chunks.parent);
+  for (auto& key : job.chunks.keys) {
+    wanted.chunks.push_back({key, parent});
+    parent = key;
+  }
+  books_.self->request(books_.options->manager, caf::infinite, std::move(wanted))
+    .then(
+      [this, id = std::move(job.id), answer](const chunk_reservations& reserved) mutable {
+        handover_scope scope{books_.self};
+        store_plan plan;
+        std::vector<lease_id> leases;
+        bool refused = false;
+        for (uint32_t i = 0; i < reserved.chunks.size(); ++i) {
+          auto& chunk = reserved.chunks[i];
+          refused = refused || chunk.state == chunk_state::no_room;
+          books_.counters.no_room += chunk.state == chunk_state::no_room ? 1 : 0;
+          if (chunk.state != chunk_state::reserved)
+            continue;
+          plan.slots.push_back({i, chunk.lease.id, chunk.lease.where});
+          leases.push_back(chunk.lease.id);
+        }
+        // Compat: a client takes an empty list for success. Out of memory must not look so: it
+        // is sent to its commit, which fails.
+        plan.how = !leases.empty() ? transfer::shared
+                   : refused       ? transfer::inline_data
+                                   : transfer::none;
+        if (!leases.empty()) {
+          add(writes_, id, std::move(leases));
+          write_ends_.push_back(
+            {books_.self->clock().now() + books_.options->write_ttl, id, last_number_});
+        }
+        answer.deliver(std::move(plan));
+      },
+      [this, answer](caf::error& failure) mutable {
+        handover_scope scope{books_.self};
+        answer.deliver(std::move(failure));
+      });
+}
+
+void shared_transfer::commit_store(transfer_job job,
+                                   caf::typed_response_promise<store_result> answer) {
+  expire(false);
+  pending taken;
+  if (!take(writes_, job.id, taken)) {
+    ++books_.counters.stores_failed;
+    answer.deliver(store_result{});
+    return;
+  }
+  if (taken.expired) {
+    ++books_.counters.late_commits;
+    ++books_.counters.stores_failed;
+    end(std::move(taken.leases));
+    answer.deliver(store_result{});
+    return;
+  }
+  attached_ = true; // It wrote into its slots.
+  std::vector<finish_write> writes;
+  for (auto id : taken.leases)
+    writes.push_back({id, 0});
+  publish(books_, std::move(job), std::move(writes), next_owner_id(), std::move(answer));
+}
+
+void shared_transfer::cancel_store(const std::string& id) {
+  pending taken;
+  if (take(writes_, id, taken))
+    end(std::move(taken.leases));
+}
+
+// -- retrieving -------------------------------------------------------------------------
+
+void shared_transfer::prepare_retrieve(transfer_job job,
+                                       caf::typed_response_promise<retrieve_plan> answer) {
+  auto spent = std::move(job.chunks.spent);
+  auto over = handed_out_bytes_ + job.chunks.keys.size() * books_.chunk_bytes
+              > books_.options->max_handed_out_bytes;
+  if (over) {
+    ++books_.counters.over_limit;
+    ++books_.counters.retrieves_failed;
+    answer.deliver(retrieve_plan{});
+  } else {
+    books_.self
+      ->request(books_.options->manager, caf::infinite, acquire_chunks{owner_, job.chunks.keys})
+      .then(
+        [this, job = std::move(job), answer](chunks_acquired& acquired) mutable {
+          handover_scope scope{books_.self};
+          on_acquired(std::move(job), acquired, std::move(answer));
+        },
+        [this, answer](caf::error&) mutable {
+          handover_scope scope{books_.self};
+          ++books_.counters.retrieves_failed;
+          answer.deliver(retrieve_plan{});
+        });
+  }
+  // After the question: what the lookup held is held by the retrieve before it is let go.
+  if (!spent.empty())
+    books_.self->send(books_.options->manager, end_leases{std::move(spent)});
+}
+
+void shared_transfer::on_acquired(transfer_job job, chunks_acquired& acquired,
+                                  caf::typed_response_promise<retrieve_plan> answer) {
+  std::vector<lease_id> leases;
+  for (auto& lease : acquired.leases)
+    leases.push_back(lease.id);
+  add(reads_, job.id, std::move(leases));
+  if (!attached_) {
+    // The fallback's leases are its own: its copies go on whatever the engine does.
+    fallback_.prepare_retrieve(std::move(job), true, std::move(answer));
+    return;
+  }
+  ++books_.counters.retrieves;
+  books_.counters.retrieve_bytes += acquired.leases.size() * books_.chunk_bytes;
+  retrieve_plan plan;
+  plan.success = true;
+  plan.give_slots = true;
+  plan.chunks = std::move(acquired.leases);
+  answer.deliver(std::move(plan));
+}
+
+void shared_transfer::commit_retrieve(const transfer_job& job) {
+  pending taken;
+  if (take(reads_, job.id, taken))
+    end(std::move(taken.leases));
+}
+
+} // namespace kvasir

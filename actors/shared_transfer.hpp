@@ -1,0 +1,90 @@
+// kvasir: an actor-model KV-cache runtime.  SPDX-License-Identifier: Apache-2.0
+
+#pragma once
+
+#include "actors/inline_transfer.hpp"
+
+#include <caf/actor_clock.hpp>
+
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace kvasir {
+
+/// The engine maps the pool and copies itself, from and to slots that it was told.
+///
+/// What was handed out stays held until the engine commits or is fenced, in the order of the
+/// prepares of equal transfers: overlapping ones do not meet. A reservation that expired can only
+/// be given back by its commit, which is then answered with false.
+///
+/// Whether an engine could attach the pool nobody says. Until it is known, a retrieve gives slots
+/// and bytes; an engine that sends bytes to store them is served inline from then on.
+class shared_transfer final : public transfer_strategy {
+public:
+  shared_transfer(transfer_books& books, inline_transfer& fallback);
+
+  void prepare_store(transfer_job job, caf::typed_response_promise<store_plan> answer) override;
+  void commit_store(transfer_job job,
+                    caf::typed_response_promise<store_result> answer) override;
+  void prepare_retrieve(transfer_job job,
+                        caf::typed_response_promise<retrieve_plan> answer) override;
+  void commit_retrieve(const transfer_job& job) override;
+
+  /// Data came inline: the engine did not touch the slots that it was given.
+  void cancel_store(const std::string& id);
+
+  void set_attached(bool attached) { attached_ = attached; }
+
+  /// Ends the reservations whose time is over, all if there is nobody to commit them.
+  void expire(bool all);
+
+  /// The engine cannot touch its slots any more.
+  void fence();
+
+  uint64_t handed_out_bytes() const { return handed_out_bytes_; }
+  uint64_t quarantined_bytes() const { return quarantined_bytes_; }
+  size_t pending_writes() const { return write_count_; }
+  size_t pending_reads() const { return read_count_; }
+  bool idle() const { return write_count_ + read_count_ == 0; }
+
+private:
+  using time_point = caf::actor_clock::time_point;
+
+  struct pending {
+    uint64_t number = 0;
+    std::vector<lease_id> leases;
+    bool expired = false;
+  };
+  using pending_table = std::unordered_map<std::string, std::deque<pending>>;
+
+  struct write_end {
+    time_point at;
+    std::string id;
+    uint64_t number = 0;
+  };
+
+  void add(pending_table& to, const std::string& id, std::vector<lease_id> leases);
+
+  /// The oldest of this id; its leases are the caller's to end.
+  bool take(pending_table& from, const std::string& id, pending& taken);
+  void end(std::vector<lease_id> leases);
+  void on_acquired(transfer_job job, chunks_acquired& acquired,
+                   caf::typed_response_promise<retrieve_plan> answer);
+
+  transfer_books& books_;
+  inline_transfer& fallback_;
+  owner_id owner_;
+  bool attached_ = false; ///< It is known that the engine maps the pool.
+  pending_table writes_;
+  pending_table reads_;
+  std::deque<write_end> write_ends_; ///< In the order of their time.
+  uint64_t last_number_ = 0;
+  size_t write_count_ = 0;
+  size_t read_count_ = 0;
+  uint64_t handed_out_bytes_ = 0;
+  uint64_t quarantined_bytes_ = 0; ///< Part of those handed out.
+};
+
+} // namespace kvasir
