@@ -36,10 +36,10 @@ class RawClient:
         return f"{self.model}-{next(self.request_numbers)}"
 
     def register(self, **options):
-        """Registers a worker. Returns its instance id; maps the segment if the server offers one."""
+        """Registers a worker. Returns its instance id; maps the segment, each time, if the server offers one."""
         payload = registration(self.model, self.chunk, **options)
         reply = self.ask("register_kv_cache_engine_driven_context", payload)
-        if reply.shm_name and self.segment is None:
+        if reply.shm_name:
             with open(segment_path(reply.shm_name), "r+b") as file:
                 self.segment = mmap.mmap(file.fileno(), 0)
         return payload.instance_id
@@ -90,7 +90,7 @@ class RawClient:
         """prepare_store, the bytes, commit_store. Returns what commit_store answered."""
         key = self.worker_key(tokens, request_id or self.request_id(), **options)
         context = self.ask("prepare_store", key, instance).context
-        if self.segment is None:
+        if "slots" not in context:
             return self.ask("commit_store", key, instance, self.pickled(payloads))
         for slot, index in zip(context["slots"], context["chunk_indices"], strict=True):
             self.write(slot, payloads[index])
@@ -101,7 +101,7 @@ class RawClient:
         key = self.worker_key(tokens, request_id, **options)
         reply = self.ask("prepare_retrieve", key, instance)
         chunks = None
-        if reply.success and self.segment is None:
+        if reply.success and reply.data:
             chunks = pickle.loads(reply.data)
         elif reply.success:
             chunks = [self.read(slot) for slot in reply.context["slots"]]

@@ -47,10 +47,14 @@ def reasons():
 class Segment:
     """The server's shared memory, and what this client wrote into it."""
 
-    def __init__(self, name):
+    def __init__(self):
+        self.memory = None
+        self.written = {}
+
+    def attach(self, name):
+        """Clients map it after every registration; a server may watch whether they do."""
         with open(Path("/dev/shm") / name.lstrip("/"), "r+b") as file:
             self.memory = mmap.mmap(file.fileno(), 0)
-        self.written = {}
 
     def write(self, chunk, slot):
         data = (str(len(self.written)).encode() + b".") * slot["length"]
@@ -74,7 +78,7 @@ class Replay:
         self.url = url
         self.messages = [message for message in conversation["messages"] if "frames" in message]
         self.sockets = {}
-        self.segment = None
+        self.segment = Segment()
         self.reasons = reasons()
         self.deviations = Counter()
         self.equal = self.different = 0
@@ -166,8 +170,7 @@ class Replay:
             return
         self.deviate("segment")
         require(reply["shm_name"].startswith("lmcache_l1_pool_") and reply["pool_size"] > 0, reply)
-        if self.segment is None:
-            self.segment = Segment(reply["shm_name"])
+        self.segment.attach(reply["shm_name"])
 
     def compare_prepare_store(self, request, recorded, reply):
         recorded, reply = canonical(recorded), canonical(reply)
