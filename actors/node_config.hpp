@@ -32,6 +32,7 @@ struct node_config {
   std::chrono::milliseconds write_ttl{600'000};
   std::chrono::milliseconds read_ttl{300'000};
   std::chrono::milliseconds reap_timeout{30'000};
+  uint32_t event_history = 32'768; ///< KV events kept for those who read late.
   std::string admin_token_file; ///< Empty: routes that change something need loopback.
   log::level log_level = log::level::info;
   log::format log_format = log::format::text;

@@ -66,7 +66,7 @@ public:
 
   bool visit_str(const char* data, uint32_t size) {
     if (in_key_ && depth_ == 1) {
-      root.fields.emplace_back(std::string_view{data, size}, msgpack_value{});
+      root.fields.push_back({std::string_view{data, size}, msgpack_value{}});
       return true;
     }
     return scalar([&](msgpack_value& v) {
@@ -139,7 +139,7 @@ private:
     if (depth == 0)
       return &root;
     if (depth == 1 && root.what == msgpack_value::kind::map && !root.fields.empty())
-      return &root.fields.back().second;
+      return &root.fields.back().value;
     return nullptr;
   }
 
@@ -179,8 +179,8 @@ private:
 
 const msgpack_value* msgpack_value::find(std::string_view name) const {
   for (auto i = fields.rbegin(); i != fields.rend(); ++i)
-    if (i->first == name)
-      return &i->second;
+    if (i->name == name)
+      return &i->value;
   return nullptr;
 }
 
