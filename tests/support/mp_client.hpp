@@ -346,14 +346,16 @@ public:
                  range.value_seed(range.first + slot.index));
   }
 
-  /// As LMCache's worker does: by slots if it has them, else by a commit that says all.
+  /// As LMCache's worker does: into slots if it maps the pool, else by a commit that has all.
   /// @returns whether it was told that everything is stored.
   bool store(const chunk_range& range) {
     auto plan = prepare_store(range);
     if (!plan.answered)
       return false;
+    if (!pool)
+      return commit_store(range, inline_data(range)).is_true();
     if (plan.no_buffers)
-      return commit_store(range, pool ? std::string{} : inline_data(range)).is_true();
+      return commit_store(range).is_true();
     if (plan.slots.empty())
       return true;
     fill(range, plan);
