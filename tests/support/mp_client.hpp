@@ -192,11 +192,15 @@ class mp_client {
 public:
   static constexpr std::chrono::seconds patience{20};
 
-  explicit mp_client(uint16_t port, std::shared_ptr<zmq::context_t> context = {})
+  /// @param unread how many replies wait in here at most; 0: ZeroMQ's thousand
+  explicit mp_client(uint16_t port, std::shared_ptr<zmq::context_t> context = {},
+                     int unread = 0)
     : context_(context ? std::move(context) : std::make_shared<zmq::context_t>(1)),
       socket_(*context_, zmq::socket_type::dealer) {
     socket_.set(zmq::sockopt::linger, 0);
     socket_.set(zmq::sockopt::sndhwm, 0);
+    if (unread > 0)
+      socket_.set(zmq::sockopt::rcvhwm, unread);
     socket_.connect("tcp://127.0.0.1:" + std::to_string(port));
   }
 
