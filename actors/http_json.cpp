@@ -62,12 +62,69 @@ json lm_of(const front_door_status& s) {
   return result;
 }
 
+json mp_of(const front_door_status& s) {
+  json result{{"clients", s.open_connections}};
+  const auto& infos = mp_count_infos();
+  for (size_t i = 0; i < infos.size() && i < s.counters.size(); ++i)
+    result[std::string{infos[i].name}] = s.counters[i];
+  return result;
+}
+
+json sessions_of(const session_status& s) {
+  return {
+    {"sessions", s.sessions},
+    {"lookups_open", s.lookups_open},
+    {"layouts", s.layouts},
+    {"token_bytes", s.token_bytes},
+    {"lookups", s.lookups},
+    {"lookup_chunks", s.lookup_chunks},
+    {"hit_chunks", s.hit_chunks},
+    {"hashed_chunks", s.hashed_chunks},
+    {"unlock_misses", s.unlock_misses},
+    {"leases_expired", s.leases_expired},
+    {"sessions_expired", s.sessions_expired},
+    {"sessions_dropped", s.sessions_dropped},
+    {"layouts_refused", s.layouts_refused},
+  };
+}
+
+json engine_of(const engine_status& s) {
+  return {
+    {"model", s.model},
+    {"world_size", s.world_size},
+    {"registered", s.registered},
+    {"inline_only", s.inline_only},
+    {"pid", s.pid},
+    {"handed_out_bytes", s.handed_out_bytes},
+    {"quarantined_bytes", s.quarantined_bytes},
+    {"pending_writes", s.pending_writes},
+    {"pending_reads", s.pending_reads},
+    {"stores", s.stores},
+    {"stores_failed", s.stores_failed},
+    {"store_bytes", s.store_bytes},
+    {"retrieves", s.retrieves},
+    {"retrieves_failed", s.retrieves_failed},
+    {"retrieve_bytes", s.retrieve_bytes},
+    {"no_room", s.no_room},
+    {"over_limit", s.over_limit},
+    {"late_commits", s.late_commits},
+    {"skipped_shape", s.skipped_shape},
+    {"skipped_missing", s.skipped_missing},
+    {"expired_writes", s.expired_writes},
+    {"reaped", s.reaped},
+    {"revived", s.revived},
+  };
+}
+
 } // namespace
 
 std::string status_json(const node_status& s, const node_config& config) {
   json effective;
   for (const auto& [name, value] : describe_config(config))
     effective[name] = value;
+  auto engines = json::array();
+  for (const auto& engine : s.engines)
+    engines.push_back(engine_of(engine));
   json result{
     {"boot_id", s.boot_id},
     {"uptime_seconds", s.uptime.count()},
@@ -80,6 +137,9 @@ std::string status_json(const node_status& s, const node_config& config) {
       {"segment_lost", s.segment_lost}}},
     {"storage", storage_of(s.storage)},
     {"lm", lm_of(s.lm)},
+    {"mp", mp_of(s.mp)},
+    {"sessions", sessions_of(s.sessions)},
+    {"engines", std::move(engines)},
     {"http", {{"wrong_protocol", s.http_wrong_protocol}}},
     {"io",
      {{"requests", s.io_requests},
