@@ -3,6 +3,8 @@
 #include "actors/config_options.hpp"
 #include "actors/node.hpp"
 
+#include "messages/chunk_key.hpp"
+
 #include <nlohmann/json.hpp>
 
 namespace kvasir {
@@ -151,10 +153,19 @@ std::string status_json(const node_status& s, const node_config& config) {
   return text_of(result);
 }
 
+namespace {
+
+std::string key_text(const object_key& key) {
+  auto chunk = mp::parse_chunk_key(key.bytes);
+  return chunk ? mp::display_text(*chunk) : key.bytes;
+}
+
+} // namespace
+
 std::string objects_json(const object_list& list) {
   auto objects = json::array();
   for (const auto& object : list.objects)
-    objects.push_back({{"key", object.key.bytes}, {"size_bytes", object.size_bytes}});
+    objects.push_back({{"key", key_text(object.key)}, {"size_bytes", object.size_bytes}});
   return text_of({{"objects", std::move(objects)}, {"next_cursor", list.next_cursor}});
 }
 

@@ -37,7 +37,8 @@ mp_door::mp_door(io_unit& unit, std::unique_ptr<mp_socket> socket, caf::actor_sy
     calls_(unit),
     inline_buffers_(std::make_shared<inline_buffers>(options.max_inline_bytes)) {
   if (!options_.pool_name.empty())
-    segment_watch_ = segment_watch::open(options_.pool_name);
+    if (auto watch = segment_watch::open(options_.pool_name))
+      segment_watch_ = std::move(*watch);
 }
 
 mp_door::~mp_door() = default;

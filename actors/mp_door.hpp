@@ -123,7 +123,8 @@ private:
   void serve(job of, mp::register_request& request);
   void serve(job of, mp::unregister_request& request);
   void register_instance(job of, uint64_t number, register_engine wanted);
-  void on_registered(job of, uint64_t number, const caf::error& failure);
+  void on_registered(job of, uint64_t number, const mp::kv_layout& layout,
+                     const caf::error& failure);
   void remove_instance(uint64_t number);
   void fence_if_gone(const engine_actor& actor, process_id process);
 

@@ -163,7 +163,6 @@ void mp_door::serve(job of, mp::register_request& request) {
     who.opens_before = segment_watch_->opens();
   }
   std::erase(refused_, request.instance_id);
-  who.layout = *layout;
   auto number = request.instance_id;
   register_engine wanted{
     std::move(request.model_name), request.world_size, *layout, {}, of.client};
@@ -175,7 +174,7 @@ void mp_door::serve(job of, mp::register_request& request) {
     register_instance(std::move(*shared), number, std::move(wanted));
   };
   auto accepted
-    = fd >= 0 && workers_.submit(worker_pool::urgency::waited_for, [this, fd, go_on]() mutable {
+    = fd >= 0 && workers_.submit(worker_pool::priority::copy, [this, fd, go_on]() mutable {
         auto process = peer_of_socket(fd).value_or(process_id{});
         ::close(fd);
         unit_.post([go_on = std::move(go_on), process]() mutable { go_on(process); });
@@ -190,23 +189,26 @@ void mp_door::register_instance(job of, uint64_t number, register_engine wanted)
     fail(of);
     return;
   }
+  auto layout = wanted.layout;
   calls_.ask<void>(i->second.actor, std::move(wanted), answer_deadline,
-                   [this, number, of = std::move(of)](io_reply<void>& reply) mutable {
-                     on_registered(std::move(of), number, reply.error());
+                   [this, number, layout, of = std::move(of)](io_reply<void>& reply) mutable {
+                     on_registered(std::move(of), number, layout, reply.error());
                    });
 }
 
-void mp_door::on_registered(job of, uint64_t number, const caf::error& failure) {
-  if (failure) {
+void mp_door::on_registered(job of, uint64_t number, const mp::kv_layout& layout,
+                            const caf::error& failure) {
+  auto i = instances_.find(number);
+  if (failure || i == instances_.end()) {
     counters_.add(mp_count::registrations_refused);
     log::write_limited(log::level::warn, "an instance could not register",
                        {{"cause", system_.render(failure)}});
-    remove_instance(number);
     fail(of);
     return;
   }
   counters_.add(mp_count::registrations);
-  if (auto i = instances_.find(number); i != instances_.end()) {
+  i->second.layout = layout;
+  {
     std::lock_guard guard{engines_mutex_};
     engines_.insert_or_assign(number, i->second.actor);
   }
@@ -241,19 +243,22 @@ void mp_door::look_after(uint64_t number) {
     return;
   auto actor = i->second.actor;
   calls_.ask<liveness>(actor, check_liveness{}, answer_deadline,
-                       [this, actor](io_reply<liveness>& reply) {
+                       [this, number, actor](io_reply<liveness>& reply) {
                          if (reply && reply.value.wants_fence)
                            fence_if_gone(actor, reply.value.process);
+                         if (reply && reply.value.forgotten) {
+                           remove_instance(number);
+                           unit_.forget_inline(actor);
+                         }
                        });
 }
 
 /// Reads /proc, which takes its time: not on this thread.
 void mp_door::fence_if_gone(const engine_actor& actor, process_id process) {
-  workers_.submit(worker_pool::urgency::background,
-                  [actor, process, segment = options_.pool_name] {
-                    if (maps_segment(process, segment) != mapping_state::mapped)
-                      caf::anon_send(actor, fence_engine{});
-                  });
+  workers_.submit(worker_pool::priority::hash, [actor, process, segment = options_.pool_name] {
+    if (maps_segment(process, segment) != mapping_state::yes)
+      caf::anon_send(actor, fence_engine{});
+  });
 }
 
 } // namespace kvasir

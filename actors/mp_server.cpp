@@ -16,7 +16,7 @@ mp_server::mp_server(caf::actor_config& config, mp_server_config setup)
   : mp_server_actor::base(config),
     unit_(*setup.unit),
     options_(std::move(setup.options)),
-    workers_(setup.copy_threads, max_queued_copies),
+    workers_({setup.copy_threads, max_queued_copies}),
     door_(unit_, std::move(setup.socket), system(), std::move(setup.sessions), workers_,
           options_) {
   unit_.post([this] { door_.open(); });

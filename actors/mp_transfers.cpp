@@ -159,7 +159,7 @@ void mp_door::copy_inline(job of, const engine_actor& actor, inline_store_plan p
                              });
   };
   auto accepted = workers_.submit(
-    worker_pool::urgency::waited_for, [this, finish, copies = std::move(copies)]() mutable {
+    worker_pool::priority::copy, [this, finish, copies = std::move(copies)]() mutable {
       unit_.post([finish = std::move(finish), writes = copy_in(options_.pool, copies)] {
         finish(writes);
       });
@@ -172,7 +172,7 @@ void mp_door::hash_later(std::vector<read_lease> unsealed) {
   if (unsealed.empty())
     return;
   auto shared = std::make_shared<std::vector<read_lease>>(std::move(unsealed));
-  auto accepted = workers_.submit(worker_pool::urgency::background, [this, shared] {
+  auto accepted = workers_.submit(worker_pool::priority::hash, [this, shared] {
     caf::anon_send(options_.engine.manager, seal_chunks{hash_chunks(options_.pool, *shared)});
   });
   if (accepted)
@@ -259,7 +259,7 @@ void mp_door::retrieve_inline(job of, const engine_actor& actor, const mp::kv_la
       answer(ended, std::move(state->message));
   };
   auto accepted
-    = workers_.submit(worker_pool::urgency::waited_for, [this, state, bytes, finish]() mutable {
+    = workers_.submit(worker_pool::priority::copy, [this, state, bytes, finish]() mutable {
         state->message = inline_buffers_->message(bytes);
         if (state->message.size() > 0)
           state->corrupt = fill_retrieve_frame(

@@ -203,4 +203,17 @@ caf::result<void> storage_manager::on_end_leases(const end_leases& request) {
   return caf::unit;
 }
 
+// -- tenants ----------------------------------------------------------------------------
+
+caf::result<void> storage_manager::on_set_quota(const set_quota& request) {
+  if (auto error = tier_->set_quota(request.tenant, request.limit_bytes))
+    return error;
+  serve_waiting();
+  return caf::unit;
+}
+
+caf::result<quota_list> storage_manager::on_get_quotas(const get_quotas&) {
+  return quota_list{tier_->quotas()};
+}
+
 } // namespace kvasir

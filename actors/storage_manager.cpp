@@ -16,15 +16,24 @@ constexpr size_t max_served_at_once = 64;
 } // namespace
 
 storage_manager::storage_manager(caf::actor_config& config, std::unique_ptr<memory_tier> tier,
-                                 storage_manager_options options)
+                                 storage_manager_options options,
+                                 object_observer_actor observer)
   : storage_manager_actor::base(config),
-    tier_(std::move(tier)),
-    options_(options) {}
+    options_(options),
+    observer_(std::move(observer)),
+    tier_(std::move(tier)) {
+  if (observer_)
+    tier_->report_changes(&changes_);
+}
 
 template <class Result, class Request>
 auto storage_manager::handler(Result (storage_manager::*on)(Request)) {
   return [this, on](Request request) -> Result {
     handover_scope scope{this};
+    struct teller {
+      storage_manager* self;
+      ~teller() { self->tell_observer(); }
+    } afterwards{this};
     return (this->*on)(request);
   };
 }
@@ -53,6 +62,8 @@ storage_manager::behavior_type storage_manager::make_behavior() {
     handler(&storage_manager::on_hold_prefix),
     handler(&storage_manager::on_acquire_chunks),
     handler(&storage_manager::on_end_leases),
+    handler(&storage_manager::on_set_quota),
+    handler(&storage_manager::on_get_quotas),
   };
 }
 
@@ -263,8 +274,14 @@ void storage_manager::serve_waiting() {
   }
 }
 
+void storage_manager::tell_observer() {
+  if (!changes_.empty())
+    send(observer_, objects_changed{std::exchange(changes_, {})});
+}
+
 void storage_manager::on_exit() {
   handover_scope scope{this};
+  observer_ = nullptr;
   auto fail = [](auto& queue) {
     for (auto& waiting : queue)
       waiting.promise.deliver(caf::make_error(errc::peer_unreachable));

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 namespace kvasir {
 
@@ -54,7 +55,13 @@ using storage_manager_actor = caf::typed_actor<
   caf::replies_to<hold_prefix>::with<prefix_held>,
   /// Errors: `not_found` if one is missing, `busy` if too much is held already.
   caf::replies_to<acquire_chunks>::with<chunks_acquired>,
-  caf::replies_to<end_leases>::with<void>>;
+  caf::replies_to<end_leases>::with<void>,
+  /// Errors: `busy` if there are too many tenants to set one more apart.
+  caf::replies_to<set_quota>::with<void>, caf::replies_to<get_quotas>::with<quota_list>>;
+
+/// Is told, after each message that changed it, what became readable and what is so no more
+/// (a directory, subscribers). What a clear hid is told in slices, as it is freed.
+using object_observer_actor = caf::typed_actor<caf::reacts_to<objects_changed>>;
 
 struct storage_manager_options {
   /// Larger objects are refused.
@@ -76,7 +83,7 @@ struct storage_manager_options {
 class storage_manager final : public storage_manager_actor::base {
 public:
   storage_manager(caf::actor_config& config, std::unique_ptr<memory_tier> tier,
-                  storage_manager_options options);
+                  storage_manager_options options, object_observer_actor observer = {});
 
   behavior_type make_behavior() override;
 
@@ -119,8 +126,10 @@ private:
   caf::result<prefix_held> on_hold_prefix(const hold_prefix& request);
   caf::result<chunks_acquired> on_acquire_chunks(const acquire_chunks& request);
   caf::result<void> on_end_leases(const end_leases& request);
+  caf::result<void> on_set_quota(const set_quota& request);
+  caf::result<quota_list> on_get_quotas(const get_quotas& request);
 
-  /// Makes a handler of a member function.
+  /// Makes a handler of a member function; it tells the observer afterwards.
   template <class Result, class Request>
   auto handler(Result (storage_manager::*on)(Request));
 
@@ -143,10 +152,13 @@ private:
   template <class Queue, class Attempt>
   bool serve_first(Queue& queue, Attempt attempt);
   void serve_waiting();
+  void tell_observer();
   void continue_later();
 
-  std::unique_ptr<memory_tier> tier_;
   storage_manager_options options_;
+  object_observer_actor observer_;     ///< Or null.
+  std::vector<object_change> changes_; ///< By the message that is being handled.
+  std::unique_ptr<memory_tier> tier_;  ///< Reports to `changes_`.
   lease_table leases_;
   std::deque<waiting_write> waiting_writes_;
   std::deque<waiting_read> waiting_reads_;

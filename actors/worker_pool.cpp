@@ -4,53 +4,55 @@
 
 namespace kvasir {
 
-worker_pool::worker_pool(unsigned threads, size_t max_queued)
-  : max_queued_(max_queued) {
-  for (unsigned i = 0; i < threads; ++i)
-    threads_.emplace_back([this] { run(); });
+worker_pool::worker_pool(options opts) : max_queued_(opts.max_queued) {
+  for (unsigned i = 0; i < opts.thread_count; ++i)
+    threads_.emplace_back([this]() noexcept { run(); });
 }
 
-worker_pool::~worker_pool() {
-  stop();
-}
-
-bool worker_pool::submit(urgency how, std::function<void()> work) {
+bool worker_pool::submit(priority order, work what) {
   {
     std::lock_guard guard{mutex_};
-    auto& queue = how == urgency::waited_for ? waited_for_ : background_;
-    if (stopping_ || queue.size() >= max_queued_)
+    if (stopping_ || queued_locked() >= max_queued_)
       return false;
-    queue.push_back(std::move(work));
+    (order == priority::copy ? copies_ : hashes_).push_back(std::move(what));
   }
-  wake_.notify_one();
+  has_work_.notify_one();
   return true;
 }
 
 void worker_pool::stop() {
+  std::deque<work> dropped_copies;
+  std::deque<work> dropped_hashes;
   {
     std::lock_guard guard{mutex_};
     stopping_ = true;
+    dropped_copies.swap(copies_);
+    dropped_hashes.swap(hashes_);
   }
-  wake_.notify_all();
+  has_work_.notify_all();
   for (auto& thread : threads_)
-    if (thread.joinable())
-      thread.join();
+    thread.join();
+  threads_.clear();
+}
+
+size_t worker_pool::queued() const {
+  std::lock_guard guard{mutex_};
+  return queued_locked();
 }
 
 void worker_pool::run() {
-  std::unique_lock lock{mutex_};
+  std::unique_lock guard{mutex_};
   for (;;) {
-    wake_.wait(lock,
-               [this] { return stopping_ || !waited_for_.empty() || !background_.empty(); });
-    auto& queue = waited_for_.empty() ? background_ : waited_for_;
-    if (queue.empty())
+    has_work_.wait(guard, [this] { return stopping_ || queued_locked() > 0; });
+    if (stopping_)
       return;
-    auto work = std::move(queue.front());
+    auto& queue = copies_.empty() ? hashes_ : copies_;
+    auto next = std::move(queue.front());
     queue.pop_front();
-    lock.unlock();
-    work();
-    work = nullptr; // What it holds is freed without the lock.
-    lock.lock();
+    guard.unlock();
+    next();
+    next = nullptr; // What it holds ends here, too, not under the lock.
+    guard.lock();
   }
 }
 

@@ -71,6 +71,11 @@ public:
   virtual uint64_t queued_count() const = 0;
   virtual uint64_t parked_count() const = 0;
 
+  /// Another policy of this kind, empty, for other objects out of the same numbers: the two
+  /// share the records, so that many of them cost no more than one. A number may be present in
+  /// one of them at a time, and only that one may be told of it.
+  virtual std::unique_ptr<eviction_policy> sibling() const = 0;
+
   /// As in `--eviction`.
   virtual std::string_view name() const = 0;
 };

@@ -66,6 +66,10 @@ void lru_policy::release(object_id id, reentry where) {
     queue_.push_oldest(id);
 }
 
+std::unique_ptr<eviction_policy> lru_policy::sibling() const {
+  return std::unique_ptr<eviction_policy>{new lru_policy{shared_}};
+}
+
 bool lru_policy::is_parked(object_id id) const {
   return id < entries_.capacity() && entries_[id].where == place::parked;
 }

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "messages/chunk_messages.hpp"
 #include "messages/errc.hpp"
 #include "messages/storage_messages.hpp"
 
@@ -72,9 +73,12 @@ struct tier_usage {
 /// without its first chunk is worthless. Removing, dropping, clearing and replacing do not
 /// care: the children go on without a parent.
 ///
+/// Tenants: whoever exceeds a limit loses objects first; otherwise it is the tenant that takes
+/// the most memory.
+///
 /// Threading: not thread-safe; belongs to exactly one actor.
 /// Blocking: no call waits (disk and remote tiers are asynchronous and another interface).
-/// Cost: O(1) per call, but for `reserve`, which may evict up to its limit, `sweep` and `list`,
+/// Cost: O(1) per call, but for `reserve`, which may evict up to its budget, `sweep` and `list`,
 /// which do a slice of `slice_objects`, and `audit`.
 class memory_tier {
 public:
@@ -86,7 +90,8 @@ public:
   /// @returns the object, or
   ///   - `errc::too_large` if it exceeds the usable memory: nothing was evicted,
   ///   - `errc::busy` if the budget is used up: what was evicted stays evicted, call again,
-  ///   - `errc::out_of_memory` if nothing (more) may be evicted.
+  ///   - `errc::out_of_memory` if nothing (more) may be evicted, of its tenant's objects if that
+  ///     one's limit would be exceeded.
   virtual caf::expected<reserved_object> reserve(const object_claim& claim,
                                                  size_t& evict_budget)
     = 0;
@@ -146,8 +151,20 @@ public:
 
   virtual object_list list(uint64_t cursor) const = 0;
 
+  /// From now on appends each change of what is readable to `changes`, which must outlive this
+  /// tier; nullptr: not any more. What `clear` hid is reported when it is freed, at the latest
+  /// by the last `sweep`, and always before a newer object of its key.
+  virtual void report_changes(std::vector<object_change>* changes) = 0;
+
   /// The first `usable_bytes` may be handed out from now on.
   virtual void grow(uint64_t usable_bytes) = 0;
+
+  /// Limits the memory of a tenant's objects; 0: no limit. Objects beyond it stay until one is
+  /// reserved. @returns none, or `errc::busy` if there are too many tenants.
+  virtual caf::error set_quota(std::string_view tenant, uint64_t limit_bytes) = 0;
+
+  /// The tenants that have objects or a limit.
+  virtual std::vector<tenant_quota> quotas() const = 0;
 
   virtual tier_usage usage() const = 0;
 

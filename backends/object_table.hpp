@@ -30,6 +30,7 @@ struct object_record {
   uint32_t children = 0;          ///< Complete objects that have this one as their parent.
   uint32_t parent = 0;            ///< Its record; meant only with that record's generation.
   uint32_t parent_generation = 0; ///< 0: no parent.
+  uint16_t tenant = 0;            ///< In the tier's tenant table.
   state now = state::absent;
   bool sealed = false; ///< The checksum is known.
 };

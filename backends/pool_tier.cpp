@@ -19,7 +19,7 @@ uint64_t hash_of(std::string_view key) {
 
 pool_tier::pool_tier(uint64_t capacity_bytes, std::unique_ptr<eviction_policy> policy)
   : allocator_(capacity_bytes),
-    policy_(std::move(policy)),
+    tenants_(std::move(policy)),
     is_held_([this](uint32_t index) { return !evictable(table_[index]); }) {}
 
 object_handle pool_tier::handle_of(uint32_t index, const object_record& record) noexcept {
@@ -71,21 +71,16 @@ caf::expected<reserved_object> pool_tier::reserve(const object_claim& claim,
   const auto size_bytes = claim.size_bytes;
   if (memory_bytes(size_bytes) > allocator_.usable_bytes())
     return caf::make_error(errc::too_large);
-  auto block = allocator_.allocate(size_bytes);
-  while (!block) {
-    if (evict_budget == 0)
-      return caf::make_error(errc::busy);
-    auto victim = policy_->victim(is_held_);
-    if (!victim)
-      return caf::make_error(errc::out_of_memory);
-    evict_budget -= evict(*victim, size_bytes, evict_budget);
-    block = allocator_.allocate(size_bytes);
-  }
+  auto block = make_room(claim, evict_budget);
+  if (!block)
+    return std::move(block.error());
   auto index = table_.take();
   auto& record = table_[index];
   record.key = claim.key.bytes;
   record.key_hash = hash_of(record.key);
   record.layout = claim.layout;
+  record.tenant = tenants_.open(claim.tenant);
+  tenants_.add_bytes(record.tenant, memory_bytes(size_bytes));
   record.checksum = claim.parent.empty() ? 0 : hash_of(claim.parent);
   record.offset_bytes = block->offset_bytes;
   record.size_bytes = size_bytes;
@@ -120,9 +115,10 @@ caf::error pool_tier::publish(object_handle handle, std::optional<uint64_t> chec
   record.epoch = epoch_;
   record.now = object_record::state::complete;
   table_.insert(index);
-  policy_->insert(index, padded_bytes(record), record.key_hash);
+  policy_of(record).insert(index, padded_bytes(record), record.key_hash);
   ++usage_.objects;
   ++usage_.published;
+  report(record, true);
   return caf::none;
 }
 
@@ -156,7 +152,7 @@ caf::expected<held_object> pool_tier::hold(const object_key& key) {
   auto index = find_readable(key);
   if (index == object_table::none)
     return caf::make_error(errc::not_found);
-  policy_->touch(index);
+  policy_of(table_[index]).touch(index);
   return hold_record(index);
 }
 
@@ -178,7 +174,7 @@ caf::error pool_tier::release(object_handle handle) {
   if (record.now == object_record::state::evicting)
     free_record(index);
   else if (record.children == 0)
-    policy_->release(index);
+    policy_of(record).release(index);
   return caf::none;
 }
 
@@ -186,7 +182,7 @@ bool pool_tier::contains(const object_key& key) {
   auto index = find_readable(key);
   if (index == object_table::none)
     return false;
-  policy_->touch(index);
+  policy_of(table_[index]).touch(index);
   return true;
 }
 
@@ -200,108 +196,35 @@ uint64_t pool_tier::unheld_bytes(const object_key& key) const {
                                                                 : padded_bytes(table_[index]);
 }
 
-// -- parents ----------------------------------------------------------------------------
-
-uint32_t pool_tier::parent_of(const object_record& record) const noexcept {
-  if (record.parent_generation == 0)
-    return object_table::none;
-  auto& parent = table_[record.parent];
-  auto lives = parent.generation == record.parent_generation
-               && parent.now == object_record::state::complete;
-  return lives ? record.parent : object_table::none;
-}
-
-/// The link goes to an object that was published earlier, so there are no cycles. Two keys of
-/// one hash would cost an object its place in the order of eviction, no more.
-void pool_tier::join_parent(object_record& child, uint64_t parent_hash) {
-  auto index = parent_hash == 0 ? object_table::none : table_.find(parent_hash);
-  if (index == object_table::none || !readable(table_[index]))
-    return;
-  auto& parent = table_[index];
-  child.parent = index;
-  child.parent_generation = parent.generation;
-  if (++parent.children == 1)
-    policy_->park(index);
-}
-
-void pool_tier::leave_parent(object_record& child) {
-  auto index = parent_of(child);
-  child.parent_generation = 0;
-  if (index == object_table::none)
-    return;
-  auto& parent = table_[index];
-  if (--parent.children == 0 && parent.holds == 0)
-    policy_->release(index, eviction_policy::reentry::next);
-}
-
-// -- evicting ---------------------------------------------------------------------------
-
-bool pool_tier::evictable(const object_record& record) noexcept {
-  return record.now == object_record::state::complete && record.holds == 0
-         && record.children == 0;
-}
-
-void pool_tier::evict_one(uint32_t index) {
-  auto& record = table_[index];
-  if (readable(record)) {
-    --usage_.objects;
-    ++usage_.evicted_objects;
-    usage_.evicted_bytes += padded_bytes(record);
-  }
-  retire(index);
-}
-
-/// A sixteenth of the pool is free, and yet the last allocation failed: going on in the
-/// policy's order would empty ever more of the pool until a long run appears by chance. With
-/// sizes from 64 KiB to 32 MiB that leaves 44 % of the pool unused at worst; evicting the
-/// victim's neighbours from here on leaves 7 % (tests/bench/fragmentation.cpp).
-bool pool_tier::scattered() const noexcept {
-  return allocator_.usable_bytes() - allocator_.used_bytes() >= allocator_.usable_bytes() / 16;
-}
-
-uint32_t pool_tier::neighbour_of(uint32_t index) const {
-  auto candidate = [this](std::optional<uint32_t> block) {
-    return block && evictable(table_[object_at_[*block]]) ? object_at_[*block]
-                                                          : object_table::none;
-  };
-  auto before = candidate(allocator_.used_before(table_[index].block));
-  auto after = candidate(allocator_.used_after(table_[index].block));
-  if (before == object_table::none || after == object_table::none)
-    return before == object_table::none ? after : before;
-  return table_[before].size_bytes < table_[after].size_bytes ? before : after;
-}
-
-size_t pool_tier::evict(uint32_t victim, uint64_t wanted_bytes, size_t limit) {
-  auto wanted = slot_allocator::rounded_bytes(wanted_bytes);
-  auto spread = scattered();
-  size_t count = 0;
-  for (auto next = victim; next != object_table::none;) {
-    auto neighbour = spread && count + 1 < limit ? neighbour_of(next) : object_table::none;
-    evict_one(next);
-    ++count;
-    if (allocator_.largest_free_bytes() >= wanted)
-      break;
-    next = neighbour;
-  }
-  return count;
-}
-
 // -- removing ---------------------------------------------------------------------------
 
 void pool_tier::retire(uint32_t index) {
   auto& record = table_[index];
   table_.erase(index);
-  policy_->remove(index);
+  policy_of(record).remove(index);
   leave_parent(record);
   record.children = 0;
   record.now = object_record::state::evicting;
+  report(record, false);
   if (record.holds == 0)
     free_record(index);
 }
 
 void pool_tier::free_record(uint32_t index) {
-  allocator_.free(table_[index].block);
+  auto& record = table_[index];
+  allocator_.free(record.block);
+  tenants_.remove_bytes(record.tenant, padded_bytes(record));
   table_.give_back(index);
+}
+
+void pool_tier::report_changes(std::vector<object_change>* changes) {
+  changes_ = changes;
+}
+
+/// Keys of lm:// hold no NUL byte.
+void pool_tier::report(const object_record& record, bool stored) {
+  if (changes_ != nullptr && record.key.starts_with('\0'))
+    changes_->push_back({object_key{record.key}, stored});
 }
 
 bool pool_tier::remove(const object_key& key) {
@@ -369,6 +292,14 @@ object_list pool_tier::list(uint64_t cursor) const {
 
 void pool_tier::grow(uint64_t usable_bytes) {
   allocator_.extend(usable_bytes);
+}
+
+caf::error pool_tier::set_quota(std::string_view tenant, uint64_t limit_bytes) {
+  return tenants_.set_limit(tenant, limit_bytes) ? caf::none : caf::make_error(errc::busy);
+}
+
+std::vector<tenant_quota> pool_tier::quotas() const {
+  return tenants_.list();
 }
 
 tier_usage pool_tier::usage() const {

@@ -6,6 +6,7 @@
 #include "backends/memory_tier.hpp"
 #include "backends/object_table.hpp"
 #include "backends/slot_allocator.hpp"
+#include "backends/tenant_table.hpp"
 
 #include <memory>
 #include <vector>
@@ -37,7 +38,10 @@ public:
   void clear(const std::vector<object_handle>& keep) override;
   bool sweep() override;
   object_list list(uint64_t cursor) const override;
+  void report_changes(std::vector<object_change>* changes) override;
   void grow(uint64_t usable_bytes) override;
+  caf::error set_quota(std::string_view tenant, uint64_t limit_bytes) override;
+  std::vector<tenant_quota> quotas() const override;
   tier_usage usage() const override;
   std::string audit() const override;
 
@@ -52,6 +56,14 @@ private:
   static slot slot_of(uint32_t index, const object_record& record) noexcept;
   uint64_t padded_bytes(const object_record& record) const;
   held_object hold_record(uint32_t index);
+
+  eviction_policy& policy_of(const object_record& record) {
+    return tenants_.policy(record.tenant);
+  }
+
+  /// Memory for a claim, its tenant's limit kept. Errors: as `reserve`.
+  caf::expected<slot_allocator::block> make_room(const object_claim& claim,
+                                                 size_t& evict_budget);
 
   /// Whether nothing but the policy's choice stands between this object and eviction.
   static bool evictable(const object_record& record) noexcept;
@@ -73,6 +85,7 @@ private:
   /// Complete -> evicting, and on to absent if nobody holds it.
   void retire(uint32_t index);
   void free_record(uint32_t index);
+  void report(const object_record& record, bool stored);
 
   /// By record, counted from the children's side.
   std::vector<uint32_t> count_children() const;
@@ -80,11 +93,12 @@ private:
   object_table table_;
   slot_allocator allocator_;
   chunked_array<uint32_t> object_at_; ///< Record by the allocator's handle.
-  std::unique_ptr<eviction_policy> policy_;
+  tenant_table tenants_;
   eviction_policy::held_predicate is_held_;
   uint32_t epoch_ = 0;
   uint32_t sweep_cursor_ = object_table::none; ///< none: nothing to sweep.
   tier_usage usage_;
+  std::vector<object_change>* changes_ = nullptr;
 };
 
 } // namespace kvasir

@@ -23,6 +23,7 @@ std::string pool_tier::audit() const {
   uint64_t held = 0;
   uint64_t visible = 0;
   auto children = count_children();
+  std::vector<uint64_t> used_by(tenants_.size());
   for (uint32_t i = 0; i < table_.size(); ++i) {
     auto& record = table_[i];
     using state = object_record::state;
@@ -31,6 +32,7 @@ std::string pool_tier::audit() const {
     auto padded = padded_bytes(record);
     ranges.push_back({record.offset_bytes, record.offset_bytes + padded});
     used += padded;
+    used_by[record.tenant] += padded;
     held += record.holds > 0 ? padded : 0;
     visible += readable(record) ? 1 : 0;
     if (record.now == state::reserved && record.holds > 0)
@@ -41,7 +43,7 @@ std::string pool_tier::audit() const {
       return "the index does not lead to a complete object";
     if (record.children != (state::complete == record.now ? children[i] : 0))
       return "an object's children are not as many as it counts";
-    if (record.children > 0 && !policy_->is_parked(i))
+    if (record.children > 0 && !tenants_.policy(record.tenant).is_parked(i))
       return "an object with children may be chosen by the policy";
   }
   std::sort(ranges.begin(), ranges.end(),
@@ -53,6 +55,9 @@ std::string pool_tier::audit() const {
     return "a slot lies beyond the usable memory";
   if (used != allocator_.used_bytes())
     return "used bytes differ from the sum of the slots";
+  for (size_t i = 0; i < used_by.size(); ++i)
+    if (used_by[i] != tenants_.used_bytes(static_cast<tenant_table::tenant_id>(i)))
+      return "a tenant's bytes differ from the sum of its slots";
   if (held != usage_.held_bytes)
     return "held bytes differ from the sum of the held slots";
   if (visible != usage_.objects)

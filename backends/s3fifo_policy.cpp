@@ -109,6 +109,10 @@ void s3fifo_policy::release(object_id id, reentry where) {
     q.push_oldest(id);
 }
 
+std::unique_ptr<eviction_policy> s3fifo_policy::sibling() const {
+  return std::unique_ptr<eviction_policy>{new s3fifo_policy{shared_}};
+}
+
 bool s3fifo_policy::is_parked(object_id id) const {
   if (id >= entries_.capacity())
     return false;

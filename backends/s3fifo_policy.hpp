@@ -6,6 +6,9 @@
 #include "backends/ghost_table.hpp"
 #include "backends/object_queue.hpp"
 
+#include <memory>
+#include <utility>
+
 namespace kvasir {
 
 /// S3-FIFO: new objects enter a small queue (10 % of the bytes), those read more than once
@@ -24,6 +27,8 @@ namespace kvasir {
 /// (SOSP 2023).
 class s3fifo_policy final : public eviction_policy {
 public:
+  s3fifo_policy() : s3fifo_policy(std::make_shared<records>()) {}
+
   void insert(object_id id, uint64_t size_bytes, uint64_t key_hash) override;
   void touch(object_id id) override;
   void remove(object_id id) override;
@@ -33,6 +38,7 @@ public:
   bool is_parked(object_id id) const override;
   uint64_t queued_count() const override { return small_.count() + main_.count(); }
   uint64_t parked_count() const override { return parked_count_; }
+  std::unique_ptr<eviction_policy> sibling() const override;
   std::string_view name() const override { return "s3fifo"; }
 
   /// Hashes remembered at most, and memory taken for them. For tests and metrics.
@@ -56,9 +62,14 @@ private:
 
   static place place_of(const entry& e) { return static_cast<place>(e.where); }
   static void set_place(entry& e, place p) { e.where = static_cast<uint64_t>(p) & 0x3f; }
+  using records = chunked_array<entry>;
+
+  explicit s3fifo_policy(std::shared_ptr<records> shared) : shared_(std::move(shared)) {}
+
   entry* find(object_id id);
 
-  chunked_array<entry> entries_;
+  std::shared_ptr<records> shared_; ///< With all siblings.
+  records& entries_ = *shared_;
   queue small_{entries_};
   queue main_{entries_};
   uint64_t parked_count_ = 0;

@@ -2,30 +2,46 @@
 
 #pragma once
 
+#include <caf/expected.hpp>
+
 #include <cstdint>
 #include <memory>
 #include <string>
 
 namespace kvasir {
 
-/// Counts how often a shared-memory segment was opened since the watch began, by any process
-/// that can reach it, also in other containers: so one learns whether a client that was told the
-/// name could attach.
+/// Tells whether somebody opened the pool's segment after a certain moment: did the client that
+/// was told the name really attach? Sees processes of any pid namespace, as long as they use the
+/// same file. `stat` and new names of the file are no openings, so neither `pool_keeper`'s look
+/// at the name nor `shm_pool::republish` counts; the start of another kvasird of the same user
+/// does (it looks for dead owners' segments).
 ///
-/// Threading: one thread at a time. Blocking: no call waits. Source: inotify(7), which reports
-/// events of the file itself whatever name it is opened by.
+/// It follows the file, not its name: a name that was unlinked and published again leads to the
+/// same file, and openings of it go on being seen.
+///
+/// There is no count of those who have it open now: the kernel merges equal events that follow
+/// each other, so that a difference of counts would drift. `shm_pool::open_elsewhere` knows.
+///
+/// Threading: belongs to one thread. Blocking: never.
+/// Source: inotify(7).
 class segment_watch {
 public:
-  /// @param segment its name below /dev/shm
-  /// @returns null if the system has no watch left: nothing will be known then.
-  static std::unique_ptr<segment_watch> open(const std::string& segment);
+  /// Watches the file that has the name `name` in /dev/shm now.
+  /// @returns the watch, or `errc::io_error` with one line if there is no such file or the
+  /// user's inotify instances are used up.
+  static caf::expected<std::unique_ptr<segment_watch>> open(const std::string& name);
   ~segment_watch();
   segment_watch(const segment_watch&) = delete;
   segment_watch& operator=(const segment_watch&) = delete;
 
-  /// Takes notice of what happened since the last call.
+  /// Readable when `update` has something to read; for epoll, level- or edge-triggered.
+  int fd() const noexcept { return fd_; }
+
+  /// Reads all that happened up to now. An open(2) that returned before this call is seen.
   void update();
 
+  /// Grows from one `update` to the next if and only if the file was opened in between (or the
+  /// kernel lost track, which counts as an opening). Not the number of openings: see above.
   uint64_t opens() const noexcept { return opens_; }
 
 private:

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <system_error>
 
@@ -278,6 +279,17 @@ bool shm_pool::republish() {
     return false;
   return ::link(segment_names::path_of(anchor_).c_str(), segment_names::path_of(name_).c_str())
          == 0;
+}
+
+bool shm_pool::open_elsewhere() const {
+  if (fd_ < 0)
+    return false;
+  // Whoever opens the file while we have the lease causes this signal to us, which would end the
+  // process if it were the default, SIGIO.
+  if (::fcntl(fd_, F_SETSIG, SIGURG) != 0 || ::fcntl(fd_, F_SETLEASE, F_WRLCK) != 0)
+    return true;
+  ::fcntl(fd_, F_SETLEASE, F_UNLCK);
+  return false;
 }
 
 } // namespace kvasir

@@ -98,6 +98,12 @@ public:
   /// name is taken by something else, or the anchor is gone too.
   bool republish();
 
+  /// Whether another open file of this segment exists, mapped or not, in whatever pid namespace.
+  /// False if private; true if the kernel will not tell. Two system calls; an open(2) of the
+  /// segment at that moment waits for the second (with O_NONBLOCK it fails with EWOULDBLOCK).
+  /// Source: fcntl(2): a write lease is granted only to the sole opener of a file.
+  bool open_elsewhere() const;
+
 private:
   struct segment; // owns the Boost objects, known to the .cpp only
 

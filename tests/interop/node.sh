@@ -2,13 +2,15 @@
 # Sourced by scripts that need a kvasird of their own.
 #
 #   start_node KVASIRD [OPTION...]   starts one on free ports of the loopback and waits until it serves;
-#                                    sets node_lm_host, node_lm_port and node_http (HOST:PORT)
+#                                    sets node_lm_host, node_lm_port, node_mp and node_http (HOST:PORT);
+#                                    MP is served if node_mp_port is set to 0 before
 #   stop_node                        asks it to end; returns its exit status
 #
 # stop_node also runs when the script exits, so that no node is left behind.
 
 node_pid=
 node_dir=
+node_mp_port=off
 
 start_node() {
   local kvasird=$1
@@ -21,7 +23,7 @@ start_node() {
   # The program opens its output in the background; the search below may come first.
   : >"$node_dir/stdout"
   trap stop_node EXIT
-  "$kvasird" --host 127.0.0.1 --lm-port 0 --mp-port off --http-port 0 --pool-size 1GiB "$@" \
+  "$kvasird" --host 127.0.0.1 --lm-port 0 --mp-port "$node_mp_port" --http-port 0 --pool-size 1GiB "$@" \
     >"$node_dir/stdout" 2>"$node_dir/stderr" </dev/null &
   node_pid=$!
 
@@ -39,6 +41,7 @@ start_node() {
   lm=$(sed -E 's/.* lm=([^ ]+).*/\1/' <<<"$ready")
   node_lm_host=${lm%:*}
   node_lm_port=${lm##*:}
+  node_mp=$(sed -E 's/.* mp=([^ ]+).*/\1/' <<<"$ready")
   node_http=$(sed -E 's/.* http=([^ ]+).*/\1/' <<<"$ready")
 }
 

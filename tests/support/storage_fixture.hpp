@@ -8,6 +8,7 @@
 #include "support/simulation.hpp"
 
 #include <caf/exit_reason.hpp>
+#include <caf/typed_event_based_actor.hpp>
 
 #include <memory>
 #include <string>
@@ -27,6 +28,14 @@ bool failed_with(const caf::expected<T>& result, errc code) {
   return !result && result.error() == code;
 }
 
+inline object_observer_actor::behavior_type
+noting_observer(object_observer_actor::pointer, std::vector<object_change>* changes) {
+  return {[changes](const objects_changed& told) {
+    CHECK(!told.changes.empty());
+    changes->insert(changes->end(), told.changes.begin(), told.changes.end());
+  }};
+}
+
 /// A storage manager over a pool of a few pages, on the deterministic scheduler.
 class storage_fixture {
 public:
@@ -36,6 +45,7 @@ public:
     uint64_t usable_pages = UINT64_MAX;
     storage_manager_options options{8 * page, 16 * page, 16 * page, 8, 12 * page, 12 * page};
     const char* policy = "lru";
+    std::vector<object_change>* changes = nullptr; ///< Where an observer notes what it is told.
   };
 
   storage_fixture() : storage_fixture(setup{}) {}
@@ -44,7 +54,10 @@ public:
     auto tier = std::make_unique<pool_tier>(how.pages * page,
                                             std::move(*make_eviction_policy(how.policy)));
     tier_ = tier.get();
-    manager_ = sim.system().spawn<storage_manager>(std::move(tier), how.options);
+    object_observer_actor observer;
+    if (how.changes != nullptr)
+      observer = sim.system().spawn(noting_observer, how.changes);
+    manager_ = sim.system().spawn<storage_manager>(std::move(tier), how.options, observer);
     auto usable = std::min(how.pages, how.usable_pages);
     if (usable > 0)
       grow(usable, usable == how.pages);
