@@ -213,10 +213,7 @@ void mp_door::watch_connections() {
   auto fd = -1;
   while (socket_->next_event(event, fd)) {
     if (event == mp_connection_event::closed) {
-      auto id = clients_.closed(fd);
-      for (auto& [number, who] : instances_)
-        if (id != 0 && who.client == id)
-          unit_.send(who.actor, engine_disconnected{});
+      clients_.closed(fd);
       continue;
     }
     auto failed = event == mp_connection_event::not_zmtp;
