@@ -150,9 +150,13 @@ void mp_door::refuse(job& of) {
       answer(of, mp::encode_no_buffers());
       return;
     case mp::operation::prepare_retrieve:
+      counters_.add(mp_count::retrieves_failed);
       answer(of, mp::encode_retrieve_failed());
       return;
     case mp::operation::commit_store:
+      counters_.add(mp_count::stores_failed);
+      answer(of, mp::encode_bool(false));
+      return;
     case mp::operation::commit_retrieve:
       answer(of, mp::encode_bool(false));
       return;
@@ -213,10 +217,7 @@ void mp_door::watch_connections() {
   auto fd = -1;
   while (socket_->next_event(event, fd)) {
     if (event == mp_connection_event::closed) {
-      auto id = clients_.closed(fd);
-      for (auto& [number, who] : instances_)
-        if (id != 0 && who.client == id)
-          unit_.send(who.actor, engine_disconnected{});
+      clients_.closed(fd);
       continue;
     }
     auto failed = event == mp_connection_event::not_zmtp;

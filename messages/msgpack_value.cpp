@@ -109,6 +109,8 @@ public:
   bool start_map(uint32_t size) {
     if (size > frame_.size() / 2 || ++depth_ > max_depth)
       return false;
+    if (depth_ == 1 && size > msgpack_value::max_fields)
+      return false;
     if (depth_ == 1)
       root.what = msgpack_value::kind::map;
     else if (!mark_other())

@@ -21,6 +21,11 @@ namespace kvasir::mp {
 ///
 /// Texts and binaries point into the bytes that were parsed.
 struct msgpack_value {
+  /// A map may have this many fields. The protocol's largest has ten, but what a newer client
+  /// adds is skipped, not refused. A field takes a hundred times the memory of its shortest
+  /// spelling.
+  static constexpr uint32_t max_fields = 64;
+
   struct field;
 
   enum class kind : uint8_t { nil, boolean, integer, real, text, binary, integers, map, other };

@@ -5,7 +5,7 @@ using namespace kvasir::test;
 using namespace std::chrono_literals;
 
 TEST_CASE("5000 clients that come and go leave nothing") {
-  mp_daemon served{{"--reap-timeout", "1s", "--log-level", "error"}};
+  mp_daemon served{{"--shm", "off", "--reap-timeout", "1s", "--log-level", "error"}};
   mp_client steady{served.mp_port()};
   REQUIRE(steady.enroll(1, large_layout(1)));
   chunk_range range{.prompt = 1, .last = 8};
@@ -41,9 +41,10 @@ TEST_CASE("5000 clients that come and go leave nothing") {
     chunk_range mine = range;
     mine.request = std::to_string(i);
     mp_client reader{served.mp_port(), context};
+    REQUIRE(reader.enroll(100 + i, steady.layout));
     REQUIRE(reader.lookup(mine) == 8);
-    reader.ask("prepare_retrieve",
-               {mp_client::packed(mp_client::key_of(mine, true)), mp_client::packed(1)});
+    reader.ask("prepare_retrieve", {mp_client::packed(mp_client::key_of(mine, true)),
+                                    mp_client::packed(reader.instance_id)});
   } // Gone before the answer.
   wait_until(nobody_else);
   wait_until([&] {
@@ -56,6 +57,7 @@ TEST_CASE("5000 clients that come and go leave nothing") {
   if (!sanitized)
     CHECK(after.anonymous_bytes <= before.anonymous_bytes + 8 * mib);
   CHECK(steady.exact_prefix(range) == 8);
+  served.wait_for_rest();
 }
 
 TEST_CASE("a client that does not read delays neither 19 others nor the end") {

@@ -155,20 +155,21 @@ TEST_CASE("sixteen instances that store in bulk at once all stay alive, nothing 
   served.wait_for_rest();
 }
 
-TEST_CASE("instances that died without a word do not use up the places of others") {
-  mp_daemon served{{"--reap-timeout", "1s", "--log-level", "error"}};
-  auto context = std::make_shared<zmq::context_t>(1);
-  // More than are ever remembered.
-  for (uint64_t i = 0; i < 1'100; ++i) {
-    mp_client client{served.mp_port(), context};
-    auto enrolled = client.enroll(100 + i, {}, "m", 1, false);
-    if (!enrolled)
-      wait_until([&] { return enrolled = client.enroll(100 + i, {}, "m", 1, false); });
+TEST_CASE("instances that died without a word are forgotten, with their layouts") {
+  mp_daemon served{{"--reap-timeout", "200ms"}};
+  for (uint64_t i = 0; i < 20; ++i) {
+    mp_client client{served.mp_port()};
+    REQUIRE(client.enroll(100 + i));
+    if (i % 2 == 0)
+      REQUIRE(client.prepare_store({.prompt = i, .last = 2}).slots.size() == 2);
   }
   wait_until([&] { return served.metric("kvasir_engines") == 0; });
   CHECK(served.sessions("layouts") == 0);
+  served.wait_for_rest();
+  mp_layout another;
+  another.hidden = 256;
   mp_client client{served.mp_port()};
-  REQUIRE(client.enroll(1));
+  REQUIRE(client.enroll(1, another));
   CHECK(client.store({.prompt = 1, .last = 1}));
   CHECK(client.exact_prefix({.prompt = 1, .last = 1}) == 1);
 }

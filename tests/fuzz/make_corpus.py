@@ -38,23 +38,24 @@ def tensor_lists():
 
 
 def mp_requests():
-    """Every operation once per shape of its arguments: two bytes of length before each frame."""
+    """Operation frames, and requests as the fuzzer frames them; long ones and repetitions stay out."""
     seen = set()
-    for name in ("conversation_shm_chunk16.json", "conversation_pickle_chunk16.json"):
-        for x in json.loads((MP_GOLDEN / name).read_text())["messages"]:
-            if x.get("dir") != "C->S" or "op" not in x:
+    for strategy in ("shm", "pickle"):
+        conversation = MP_GOLDEN / f"conversation_{strategy}_chunk16.json"
+        for x in json.loads(conversation.read_text())["messages"]:
+            if x.get("dir") != "C->S" or x["op"] == "stream-control":
                 continue
-            frames = [bytes.fromhex(f["hex"]) for f in x["frames"][1:]]
-            shape = (x["op"], tuple(min(len(f), 1000) // 100 for f in frames))
-            if shape in seen or sum(map(len, frames)) > 4000:
+            _, op, *arguments = (bytes.fromhex(y["hex"]) for y in x["frames"])
+            yield op
+            number = {"subscribe_kv_events": 100}.get(x["op"], op[0] if len(op) == 1 else None)
+            kind = (number, *((y[:1], len(y)) for y in arguments))
+            if number is None or kind in seen or any(len(y) > 800 for y in arguments):
                 continue
-            seen.add(shape)
-            yield b"".join(len(f).to_bytes(2, "little") + f for f in frames)
+            seen.add(kind)
+            yield bytes([number]) + b"".join(len(y).to_bytes(2, "little") + y for y in arguments)
 
 
 def main():
-    for data in mp_requests():
-        write("mp_request", data)
     for name in ("client_frames.json", "server_frames.json", "malformed_client_headers.json"):
         for x in vectors(name):
             if "hex" in x:
@@ -74,6 +75,8 @@ def main():
             write("lm_remote_metadata", bytes.fromhex(x["hex"]))
     for data in tensor_lists():
         write("tensor_pickle", data)
+    for data in mp_requests():
+        write("mp_request", data)
 
 
 main()

@@ -1,4 +1,4 @@
-#include "fuzz/mp_properties.hpp"
+#include "fuzz/mp_request_properties.hpp"
 
 #include <cstdint>
 #include <cstdio>

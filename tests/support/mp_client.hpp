@@ -412,17 +412,21 @@ public:
   }
 
   /// Looks up, retrieves what was promised and ends the session.
-  /// @returns the chunks that were found and exact, -1 if any was not.
+  /// @returns the chunks that were found and exact; -1 without an answer, -2 if the retrieve was
+  /// refused, -3 if any byte was wrong.
   int exact_prefix(chunk_range range) {
     auto found = lookup(range);
     range.extra_tokens = 0;
-    auto wrong = found < 0;
     if (found > 0) {
       range.last = static_cast<uint32_t>(found);
-      wrong = !retrieves_exactly(range);
+      auto chunks = retrieve(range);
+      if (!chunks)
+        found = -2;
+      else if (*chunks != chunk_values(range, layout))
+        found = -3;
     }
     end_session(range.request);
-    return wrong ? -1 : found;
+    return found;
   }
 
   mp_layout layout;
