@@ -282,6 +282,7 @@ void engine::resolve(prompt_range& range, bool for_retrieve, bool with_tokens,
 
 engine_status engine::status() const {
   auto result = books_.counters;
+  result.instance = instance_;
   result.model = registration_.model;
   result.world_size = registration_.world_size;
   result.layout = registration_.layout;

@@ -2,7 +2,6 @@
 
 #include "actors/config_options.hpp"
 #include "actors/node.hpp"
-
 #include "messages/chunk_key.hpp"
 
 #include <nlohmann/json.hpp>
@@ -90,6 +89,7 @@ json sessions_of(const session_status& s) {
 
 json engine_of(const engine_status& s) {
   return {
+    {"instance", s.instance},
     {"model", s.model},
     {"world_size", s.world_size},
     {"registered", s.registered},
@@ -167,6 +167,17 @@ std::string objects_json(const object_list& list) {
   for (const auto& object : list.objects)
     objects.push_back({{"key", key_text(object.key)}, {"size_bytes", object.size_bytes}});
   return text_of({{"objects", std::move(objects)}, {"next_cursor", list.next_cursor}});
+}
+
+std::string quotas_json(const quota_list& list) {
+  auto quotas = json::array();
+  for (const auto& quota : list.tenants) {
+    json entry{{"tenant", quota.tenant}, {"used_bytes", quota.used_bytes}};
+    if (quota.limit_bytes > 0)
+      entry["limit_bytes"] = quota.limit_bytes;
+    quotas.push_back(std::move(entry));
+  }
+  return text_of({{"quotas", std::move(quotas)}});
 }
 
 std::string error_json(std::string_view text) {

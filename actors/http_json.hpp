@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "messages/chunk_messages.hpp"
 #include "messages/storage_messages.hpp"
 
 #include <string>
@@ -14,10 +15,15 @@ namespace kvasir {
 struct node_config;
 struct node_status;
 
+inline constexpr auto json_type = "application/json";
+
 /// Status and effective configuration.
 std::string status_json(const node_status& status, const node_config& config);
 
 std::string objects_json(const object_list& list);
+
+/// Of each tenant with objects or a limit.
+std::string quotas_json(const quota_list& list);
 
 /// {"error": text}
 std::string error_json(std::string_view text);

@@ -1,70 +1,17 @@
+#include "apps/admin_requests.hpp"
 #include "apps/client_commands.hpp"
 #include "apps/client_errors.hpp"
-#include "apps/http_client.hpp"
 #include "apps/lm_client.hpp"
 #include "messages/errc.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
-#include <fstream>
 #include <future>
 
 namespace kvasir::client {
 
 namespace {
-
-using json = nlohmann::ordered_json;
-
-std::string text_of(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-/// The reason in the reply of kvasird, which may be anybody.
-std::string reason_in(const http_answer& answer) {
-  auto body = json::parse(answer.body, nullptr, false);
-  if (body.is_object() && body.contains("error") && body["error"].is_string())
-    return body["error"];
-  return "HTTP status " + std::to_string(answer.status);
-}
-
-caf::expected<http_answer> ask(const options& how, http_method method,
-                               const std::string& target) {
-  if (!how.http_port)
-    return caf::make_error(errc::invalid_argument, "this needs the HTTP port");
-  http_endpoint where{how.host, *how.http_port, how.timeout, {}};
-  if (!how.token_file.empty()) {
-    std::ifstream file{how.token_file};
-    if (!(file >> where.token))
-      return caf::make_error(errc::invalid_argument,
-                             "cannot read the token file " + how.token_file);
-  }
-  return http_request(where, method, target);
-}
-
-/// The JSON that a GET answers.
-caf::expected<json> get_json(const options& how, const std::string& target) {
-  auto answer = ask(how, http_method::get, target);
-  if (!answer)
-    return std::move(answer.error());
-  auto body = json::parse(answer->body, nullptr, false);
-  if (answer->status != 200 || !body.is_object())
-    return caf::make_error(errc::malformed_frame, "the server: " + reason_in(*answer));
-  return body;
-}
-
-/// The command's end after a request that changes something.
-int done(const options& how, const caf::expected<http_answer>& answer) {
-  if (!answer)
-    return fail(answer.error());
-  if (answer->status == 404)
-    return fail(not_found, "the server: " + reason_in(*answer));
-  if (answer->status != 200)
-    return fail(failed, "the server: " + reason_in(*answer));
-  if (how.json)
-    std::fputs(answer->body.c_str(), stdout);
-  return ok;
-}
 
 void print_section(const std::string& name, const json& values) {
   for (const auto& [key, value] : values.items()) {
@@ -153,8 +100,9 @@ int remove(const options& how, const std::string& key) {
   return done(how, ask(how, http_method::remove, "/v1/objects?key=" + percent_encoded(key)));
 }
 
-int clear(const options& how) {
-  return done(how, ask(how, http_method::post, "/v1/clear"));
+int clear(const options& how, bool force) {
+  auto target = std::string{"/v1/clear?force="} + (force ? "true" : "false");
+  return done(how, ask(how, http_method::post, target));
 }
 
 int fail(exit_code code, const std::string& text) {

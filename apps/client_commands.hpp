@@ -42,7 +42,15 @@ int get(const options& how, const std::string& key, const std::string& file);
 
 int list(const options& how);
 int remove(const options& how, const std::string& key);
-int clear(const options& how);
+
+/// Without `force` what somebody holds to read stays.
+int clear(const options& how, bool force);
+
+/// What tenants use and may use. `tenant` is the cache salt; empty: what has none.
+int list_quotas(const options& how);
+int get_quota(const options& how, const std::string& tenant);
+int set_quota(const options& how, const std::string& tenant, uint64_t limit_bytes);
+int remove_quota(const options& how, const std::string& tenant);
 
 /// Prints "kvasir: text" on standard error. @returns `code`.
 int fail(exit_code code, const std::string& text);

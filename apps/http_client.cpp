@@ -16,6 +16,8 @@ httplib::Result send(httplib::Client& client, http_method method, const std::str
       return client.Get(target);
     case http_method::post:
       return client.Post(target);
+    case http_method::put:
+      return client.Put(target);
     case http_method::remove:
       return client.Delete(target);
   }

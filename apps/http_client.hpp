@@ -23,7 +23,7 @@ struct http_answer {
   std::string body;
 };
 
-enum class http_method : uint8_t { get, post, remove };
+enum class http_method : uint8_t { get, post, put, remove };
 
 /// One request to kvasird's HTTP port.
 /// @returns the answer whatever its status, or `errc::peer_unreachable` or `errc::timed_out`

@@ -33,6 +33,9 @@ struct words {
   std::string dtype = "none";
   std::string format = "BINARY_BUFFER";
   std::vector<int32_t> shape;
+  std::string tenant;
+  std::string limit;
+  bool force = false;
   bool json = false;
 };
 
@@ -85,6 +88,46 @@ std::string key_of(const words& given) {
   return key.bytes;
 }
 
+uint64_t limit_of(const words& given) {
+  auto limit = parse_size(given.limit);
+  if (!limit || *limit == 0)
+    throw CLI::ValidationError{"LIMIT", given.limit + " is no size: say e.g. 4GiB, 512MiB"};
+  return *limit;
+}
+
+using command = std::function<int(const client::options&)>;
+
+/// `quota [list]`, `quota get|set|rm TENANT`. The command that was named goes to `chosen`.
+void add_quota(CLI::App& app, words& given, command& chosen) {
+  auto quota = app.add_subcommand("quota", "What tenants use and may use; without more: list");
+  quota->require_subcommand(0, 1);
+  // CLI11 calls the outer command's function after the inner one's.
+  quota->callback([&chosen, quota] {
+    if (quota->get_subcommands().empty())
+      chosen = client::list_quotas;
+  });
+  auto add = [&, quota](const char* name, const char* help, command action) {
+    auto added = quota->add_subcommand(name, help);
+    added->callback([&chosen, action] { chosen = action; });
+    return added;
+  };
+  add("list", "Tenant, bytes used, limit; one a line", client::list_quotas);
+  auto get = add("get", "That of one tenant", [&](const client::options& how) {
+    return client::get_quota(how, given.tenant);
+  });
+  auto set = add("set", "Limit what a tenant's objects may take", [&](const auto& how) {
+    return client::set_quota(how, given.tenant, limit_of(given));
+  });
+  auto rm = add("rm", "Remove the limit", [&](const client::options& how) {
+    return client::remove_quota(how, given.tenant);
+  });
+  for (auto with_tenant : {get, set, rm})
+    with_tenant
+      ->add_option("TENANT", given.tenant, "Its cache salt; '' for objects without one")
+      ->required();
+  set->add_option("LIMIT", given.limit, "E.g. 4GiB, 512MiB")->required();
+}
+
 void add_shared_options(CLI::App& app, words& given) {
   given.host = from_environment("KVASIR_HOST", "127.0.0.1");
   given.lm_port = from_environment("KVASIR_LM_PORT", "65432");
@@ -97,7 +140,8 @@ void add_shared_options(CLI::App& app, words& given) {
     ->capture_default_str();
   app.add_option("--timeout", given.timeout, "Longest wait without a byte")
     ->capture_default_str();
-  app.add_option("--admin-token-file", given.token_file, "Holds the token for rm and clear");
+  app.add_option("--admin-token-file", given.token_file,
+                 "Holds the token for rm, clear and quota");
   app.add_flag("--json", given.json, "Results as JSON");
 }
 
@@ -105,23 +149,25 @@ void add_shared_options(CLI::App& app, words& given) {
 int run(int argc, char** argv) {
   CLI::App app{"Talks to kvasird.", "kvasir"};
   words given;
-  std::function<int(const client::options&)> command;
+  command chosen;
   app.set_version_flag("--version", std::string{"kvasir "} + KVASIR_VERSION);
   app.footer(footer);
   app.require_subcommand(1);
   app.fallthrough();
   add_shared_options(app, given);
 
-  auto add = [&](const char* name, const char* help,
-                 std::function<int(const client::options&)> action) {
+  auto add = [&](const char* name, const char* help, command action) {
     auto added = app.add_subcommand(name, help);
-    added->callback([&command, action] { command = action; });
+    added->callback([&chosen, action] { chosen = action; });
     return added;
   };
   add("ping", "Is it healthy, on both ports?", client::ping);
   add("status", "Numbers and effective settings", client::status);
   add("ls", "All keys, one a line", client::list);
-  add("clear", "Drop all objects, without asking", client::clear);
+  add("clear", "Drop all objects, without asking, but those that somebody holds to read",
+      [&](const client::options& how) { return client::clear(how, given.force); })
+    ->add_flag("--force", given.force, "Those, too");
+  add_quota(app, given, chosen);
   auto rm = add("rm", "Drop an object",
                 [&](const client::options& how) { return client::remove(how, key_of(given)); });
   auto get = add("get", "Fetch a value", [&](const client::options& how) {
@@ -150,7 +196,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& wish) {
     return app.exit(wish); // Prints help or version.
   }
-  return command(options_of(given));
+  return chosen(options_of(given));
 }
 
 } // namespace

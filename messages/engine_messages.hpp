@@ -265,6 +265,7 @@ struct fence_engine {};
 struct get_engine_status {};
 
 struct engine_status {
+  uint64_t instance = 0;
   std::string model;
   uint32_t world_size = 0;
   mp::kv_layout layout;
@@ -495,11 +496,12 @@ typename Inspector::result_type inspect(Inspector& f, get_engine_status&) {
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, engine_status& x) {
-  return f(caf::meta::type_name("engine_status"), x.model, x.world_size, x.layout, x.registered,
-           x.inline_only, x.pid, x.handed_out_bytes, x.quarantined_bytes, x.pending_writes,
-           x.pending_reads, x.stores, x.stores_failed, x.store_bytes, x.retrieves,
-           x.retrieves_failed, x.retrieve_bytes, x.no_room, x.over_limit, x.late_commits,
-           x.skipped_shape, x.skipped_missing, x.expired_writes, x.reaped, x.revived);
+  return f(caf::meta::type_name("engine_status"), x.instance, x.model, x.world_size, x.layout,
+           x.registered, x.inline_only, x.pid, x.handed_out_bytes, x.quarantined_bytes,
+           x.pending_writes, x.pending_reads, x.stores, x.stores_failed, x.store_bytes,
+           x.retrieves, x.retrieves_failed, x.retrieve_bytes, x.no_room, x.over_limit,
+           x.late_commits, x.skipped_shape, x.skipped_missing, x.expired_writes, x.reaped,
+           x.revived);
 }
 
 namespace mp {

@@ -1,5 +1,6 @@
 #include "messages/mp_key.hpp"
 
+#include "messages/lm_unicode.hpp"
 #include "messages/mp_fields.hpp"
 
 #include <algorithm>
@@ -112,8 +113,7 @@ caf::expected<cache_key> parse_cache_key(std::span<const std::byte> frame) {
   result.request_id = fields.text("request_id", max_request_id_bytes);
   if (fields.field("cache_salt", false) != nullptr) {
     result.cache_salt = fields.text("cache_salt", max_salt_bytes);
-    if (character_count(result.cache_salt) > max_salt_characters
-        || result.cache_salt.find_first_of(std::string_view{"@/\\\0", 4}) != std::string::npos)
+    if (!is_cache_salt(result.cache_salt))
       fields.refuse("cache_salt");
   }
   result.num_kv_readers
@@ -121,6 +121,12 @@ caf::expected<cache_key> parse_cache_key(std::span<const std::byte> frame) {
   if (!fields)
     return fields.error();
   return result;
+}
+
+bool is_cache_salt(std::string_view text) {
+  return text.size() <= max_salt_bytes && lm::is_utf8(text)
+         && character_count(text) <= max_salt_characters
+         && text.find_first_of(std::string_view{"@/\\\0", 4}) == std::string_view::npos;
 }
 
 } // namespace kvasir::mp

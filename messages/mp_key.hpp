@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvasir::mp {
@@ -37,5 +38,9 @@ struct cache_key {
 /// @returns the key, or `errc::malformed_frame` if it is no such map, `errc::invalid_argument` if
 /// a field is missing, of another type or out of its range; the context names it.
 caf::expected<cache_key> parse_cache_key(std::span<const std::byte> frame);
+
+/// Whether a client may call its tenant so: at most 128 characters of UTF-8 and 255 bytes,
+/// without @ / \ and NUL. Empty: the nameless tenant.
+bool is_cache_salt(std::string_view text);
 
 } // namespace kvasir::mp

@@ -61,13 +61,9 @@ struct fixture {
   }
 };
 
-const std::vector<std::vector<std::string>> all_commands{{"ping"},
-                                                         {"status"},
-                                                         {"ls"},
-                                                         {"clear"},
-                                                         {"rm", "k"},
-                                                         {"get", "k"},
-                                                         {"put", "k", "/etc/passwd"}};
+const std::vector<std::vector<std::string>> all_commands{
+  {"ping"},  {"status"},  {"ls"},       {"clear"},
+  {"quota"}, {"rm", "k"}, {"get", "k"}, {"put", "k", "/etc/passwd"}};
 
 } // namespace
 

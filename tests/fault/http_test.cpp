@@ -248,6 +248,8 @@ TEST_CASE("broken requests harm nobody") {
         std::string{"GET / HTTP/9.9\r\n\r\n"}, std::string{"\r\n\r\n\r\n\r\n"},
         std::string{"POST /v1/clear HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n"},
         std::string{"POST /v1/clear HTTP/1.1\r\nContent-Length: -1\r\n\r\n"},
+        std::string{"PUT /quota/x HTTP/1.1\r\n\r\n"},
+        "PUT /quota/x HTTP/1.1\r\nContent-Length: 60000\r\n\r\n" + std::string(60'000, '['),
         std::string{"POST /v1/clear HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"},
         std::string("GET /\0 HTTP/1.1\r\n\r\n", 19)}) {
     auto socket = kvasir::connect_to("127.0.0.1", served.http_port(), 1000);

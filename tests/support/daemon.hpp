@@ -22,16 +22,19 @@ struct http_reply {
   std::string body;
 };
 
-/// One request on a connection of its own. `headers`: whole lines, without their end.
+/// One request on a connection of its own. `headers`: whole lines, without their end. A body
+/// brings its own length.
 inline http_reply http(uint16_t port, const std::string& method, const std::string& target,
                        const std::vector<std::string>& headers = {},
-                       const std::string& host = "127.0.0.1") {
+                       const std::string& host = "127.0.0.1", const std::string& body = {}) {
   auto connected = connect_to(host, port, 20'000);
   REQUIRE(connected);
   auto text = method + " " + target + " HTTP/1.1\r\nHost: kvasir\r\nConnection: close\r\n";
   for (const auto& line : headers)
     text += line + "\r\n";
-  text += "\r\n";
+  if (!body.empty())
+    text += "Content-Length: " + std::to_string(body.size()) + "\r\n";
+  text += "\r\n" + body;
   send(connected->fd(), text.data(), text.size(), MSG_NOSIGNAL);
   http_reply result;
   std::array<char, 65536> piece{};
