@@ -48,7 +48,8 @@ engine::engine(caf::actor_config& config, uint64_t instance, session_table_actor
     sessions_(std::move(sessions)),
     options_(std::move(options)),
     inline_(books_),
-    shared_(books_, inline_) {
+    shared_(books_, inline_),
+    last_seen_(clock().now()) {
   books_.self = this;
   books_.options = &options_;
 }
