@@ -242,6 +242,8 @@ void mp_door::look_after(uint64_t number) {
   if (i == instances_.end())
     return;
   auto actor = i->second.actor;
+  if (!clients_.connected(i->second.client))
+    unit_.send(actor, engine_disconnected{});
   calls_.ask<liveness>(actor, check_liveness{}, answer_deadline,
                        [this, number, actor](io_reply<liveness>& reply) {
                          if (reply && reply.value.wants_fence)

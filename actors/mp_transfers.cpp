@@ -34,8 +34,10 @@ std::vector<slot> slots_of(const std::vector<read_lease>& leases) {
 /// The engine that a transfer is for. Without one the transfer was refused.
 engine_actor mp_door::engine_of(job& of, uint64_t number, const mp::cache_key& key) {
   auto i = instances_.find(number);
-  if (i != instances_.end() && key.worker_id)
+  if (i != instances_.end() && key.worker_id) {
+    i->second.client = of.client;
     return i->second.actor;
+  }
   if (i == instances_.end()) {
     counters_.add(mp_count::unknown_instances);
     if (std::find(refused_.begin(), refused_.end(), number) == refused_.end()) {
