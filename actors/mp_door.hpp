@@ -141,7 +141,7 @@ private:
                        retrieve_plan plan);
   void hash_later(std::vector<read_lease> unsealed);
   void learn_attachment(instance& who);
-  bool take_inline_bytes(uint64_t bytes);
+  bool take_inline_bytes(client_id client, uint64_t bytes);
 
   io_unit& unit_;
   std::unique_ptr<mp_socket> socket_;

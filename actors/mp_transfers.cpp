@@ -50,8 +50,8 @@ engine_actor mp_door::engine_of(job& of, uint64_t number, const mp::cache_key& k
   return {};
 }
 
-bool mp_door::take_inline_bytes(uint64_t bytes) {
-  if (inline_buffers_->take(bytes))
+bool mp_door::take_inline_bytes(client_id client, uint64_t bytes) {
+  if (inline_buffers_->take(client, bytes))
     return true;
   counters_.add(mp_count::refused_inline);
   return false;
@@ -124,7 +124,7 @@ void mp_door::store_inline(job of, const engine_actor& actor,
     chunks.push_back(request.data.subspan(tensor.offset_bytes, tensor.size_bytes));
   }
   auto bytes = request.data.size();
-  if (!take_inline_bytes(bytes)) {
+  if (!take_inline_bytes(0, bytes)) {
     refuse(of);
     return;
   }
@@ -133,7 +133,7 @@ void mp_door::store_inline(job of, const engine_actor& actor,
     [this, actor, bytes, chunks = std::move(chunks),
      of = std::move(of)](io_reply<inline_store_plan>& reply) mutable {
       if (!reply || reply.value.transfer_id == 0) {
-        inline_buffers_->give_back(bytes);
+        inline_buffers_->give_back(0, bytes);
         reply ? answer(of, mp::encode_bool(reply.value.stored)) : refuse(of);
         return;
       }
@@ -153,7 +153,7 @@ void mp_door::copy_inline(job of, const engine_actor& actor, inline_store_plan p
   auto shared = std::make_shared<job>(std::move(of));
   auto finish = [this, shared, actor, bytes,
                  id = plan.transfer_id](std::vector<finish_write> writes) {
-    inline_buffers_->give_back(bytes);
+    inline_buffers_->give_back(0, bytes);
     calls_.ask<store_result>(actor, finish_inline_store{id, std::move(writes)}, answer_deadline,
                              [this, of = std::move(*shared)](auto& reply) mutable {
                                reply ? answer(of, mp::encode_bool(reply.value.stored))
@@ -236,7 +236,8 @@ void mp_door::retrieve_inline(job of, const engine_actor& actor, const mp::kv_la
   auto slots = plan.give_slots ? slots_of(plan.chunks) : std::vector<slot>{};
   auto frame = mp::encode_retrieve_data(writer->total_bytes(), slots, layout);
   auto bytes = frame.head.size() + writer->total_bytes() + frame.tail.size();
-  if (!take_inline_bytes(bytes)) {
+  auto client = of.client;
+  if (!take_inline_bytes(client, bytes)) {
     give_up();
     return;
   }
@@ -260,18 +261,18 @@ void mp_door::retrieve_inline(job of, const engine_actor& actor, const mp::kv_la
     else
       answer(ended, std::move(state->message));
   };
-  auto accepted
-    = workers_.submit(worker_pool::priority::copy, [this, state, bytes, finish]() mutable {
-        state->message = inline_buffers_->message(bytes);
-        if (state->message.size() > 0)
-          state->corrupt = fill_retrieve_frame(
-            options_.pool, state->plan.chunks, state->writer, state->frame,
-            static_cast<std::byte*>(state->message.data()), options_.verify_checksums);
-        state = nullptr;
-        unit_.post(std::move(finish));
-      });
+  auto accepted = workers_.submit(
+    worker_pool::priority::copy, [this, state, client, bytes, finish]() mutable {
+      state->message = inline_buffers_->message(client, bytes);
+      if (state->message.size() > 0)
+        state->corrupt = fill_retrieve_frame(
+          options_.pool, state->plan.chunks, state->writer, state->frame,
+          static_cast<std::byte*>(state->message.data()), options_.verify_checksums);
+      state = nullptr;
+      unit_.post(std::move(finish));
+    });
   if (!accepted) {
-    inline_buffers_->give_back(bytes);
+    inline_buffers_->give_back(client, bytes);
     finish();
   }
 }

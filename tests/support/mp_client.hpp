@@ -192,11 +192,15 @@ class mp_client {
 public:
   static constexpr std::chrono::seconds patience{20};
 
-  explicit mp_client(uint16_t port, std::shared_ptr<zmq::context_t> context = {})
+  /// @param unread how many replies wait in here at most; 0: ZeroMQ's thousand
+  explicit mp_client(uint16_t port, std::shared_ptr<zmq::context_t> context = {},
+                     int unread = 0)
     : context_(context ? std::move(context) : std::make_shared<zmq::context_t>(1)),
       socket_(*context_, zmq::socket_type::dealer) {
     socket_.set(zmq::sockopt::linger, 0);
     socket_.set(zmq::sockopt::sndhwm, 0);
+    if (unread > 0)
+      socket_.set(zmq::sockopt::rcvhwm, unread);
     socket_.connect("tcp://127.0.0.1:" + std::to_string(port));
   }
 
@@ -408,17 +412,21 @@ public:
   }
 
   /// Looks up, retrieves what was promised and ends the session.
-  /// @returns the chunks that were found and exact, -1 if any was not.
+  /// @returns the chunks that were found and exact; -1 without an answer, -2 if the retrieve was
+  /// refused, -3 if any byte was wrong.
   int exact_prefix(chunk_range range) {
     auto found = lookup(range);
     range.extra_tokens = 0;
-    auto wrong = found < 0;
     if (found > 0) {
       range.last = static_cast<uint32_t>(found);
-      wrong = !retrieves_exactly(range);
+      auto chunks = retrieve(range);
+      if (!chunks)
+        found = -2;
+      else if (*chunks != chunk_values(range, layout))
+        found = -3;
     }
     end_session(range.request);
-    return wrong ? -1 : found;
+    return found;
   }
 
   mp_layout layout;
