@@ -96,6 +96,10 @@ void mp_door::handle(mp_request request) {
   counters_.add(mp_count::requests);
   auto& who = clients_.seen(request.peer.to_string_view(), request.fd, unit_.now());
   open_clients_.store(clients_.count(), std::memory_order_relaxed);
+  if (request.operation.size() == 0) {
+    control_subscription(request);
+    return;
+  }
   ++who.under_way;
   auto busy = who.under_way > max_under_way_per_client;
   auto what = mp::parse_operation(bytes_of(request.operation));
@@ -233,6 +237,7 @@ void mp_door::on_tick() {
   for (auto id : clients_.take_gone(unit_.now(), options_.engine.reap_after)) {
     counters_.add(mp_count::clients_gone);
     unit_.send(sessions_, client_gone{id});
+    end_subscriptions_of(id);
   }
   open_clients_.store(clients_.count(), std::memory_order_relaxed);
   std::vector<uint64_t> numbers;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 /// The operations of the MP door that move no chunks.
@@ -31,7 +32,9 @@ void mp_door::serve(job of, mp::get_chunk_size_request&) {
 }
 
 void mp_door::serve(job of, mp::get_experimental_request&) {
-  answer(of, mp::encode_texts({}));
+  static constexpr std::array<std::string_view, 1> features{"kv_event_stream"};
+  answer(of, mp::encode_texts(options_.events ? std::span{features}
+                                              : std::span<const std::string_view>{}));
 }
 
 void mp_door::serve(job of, mp::noop_request&) {
@@ -128,11 +131,6 @@ void mp_door::serve(job of, mp::end_session_request& request) {
 /// Compat: for observation only.
 void mp_door::serve(job of, mp::report_block_allocation_request&) {
   answer_void(of);
-}
-
-void mp_door::serve(job of, mp::subscribe_kv_events_request&) {
-  counters_.add(mp_count::unserved_operations);
-  fail(of);
 }
 
 // -- instances --------------------------------------------------------------------------

@@ -1,11 +1,10 @@
-#include "cpu_time.hpp"
 #include "load_options.hpp"
 #include "load_worker.hpp"
+#include "usage_window.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 #include <memory>
 #include <random>
@@ -15,51 +14,7 @@ namespace kvasir::bench {
 
 namespace {
 
-using clock = std::chrono::steady_clock;
 using json = nlohmann::ordered_json;
-
-double rounded(double value, double steps_per_unit) {
-  return std::round(value * steps_per_unit) / steps_per_unit;
-}
-
-double microseconds(std::chrono::nanoseconds time) {
-  return rounded(static_cast<double>(time.count()) / 1e3, 100);
-}
-
-/// CPU time used and wall time passed since construction.
-class usage_window {
-public:
-  explicit usage_window(pid_t server_pid) : server_pid_(server_pid) {
-    if (server_pid_ != 0)
-      server_start_ = cpu_time_of(server_pid_);
-  }
-
-  void close() {
-    elapsed_s_ = std::chrono::duration<double>(clock::now() - start_).count();
-    client_cores_ = (own_cpu_time() - own_start_).count() / elapsed_s_;
-    if (!server_start_)
-      return;
-    if (auto server_end = cpu_time_of(server_pid_))
-      server_cores_ = (*server_end - *server_start_).count() / elapsed_s_;
-  }
-
-  double elapsed_s() const { return elapsed_s_; }
-
-  void report(json& to) const {
-    to["seconds"] = rounded(elapsed_s_, 1000);
-    to["client_cpu_cores"] = rounded(client_cores_, 100);
-    to["server_cpu_cores"] = server_cores_ ? json(rounded(*server_cores_, 100)) : json(nullptr);
-  }
-
-private:
-  pid_t server_pid_;
-  std::optional<std::chrono::duration<double>> server_start_;
-  std::chrono::duration<double> own_start_ = own_cpu_time();
-  clock::time_point start_ = clock::now();
-  double elapsed_s_ = 0;
-  double client_cores_ = 0;
-  std::optional<double> server_cores_;
-};
 
 /// Connections that have asked once, so that the server surely serves them, and stay open.
 std::vector<std::unique_ptr<cache_client>> open_idle_connections(const load_options& options) {

@@ -2,21 +2,12 @@
 
 #include <array>
 #include <charconv>
-#include <cstring>
 
 namespace kvasir::bench {
 
 namespace {
 
 using clock = std::chrono::steady_clock;
-
-/// Stands at both ends of a value.
-struct value_stamp {
-  std::uint64_t nonce;
-  std::uint32_t connection_index;
-  std::uint32_t key_index;
-  std::uint64_t version;
-};
 
 static_assert(sizeof(value_stamp) <= min_value_size / 2
                 && min_value_size / 2 < min_value_size - sizeof(value_stamp),
@@ -104,21 +95,17 @@ void load_worker::exist(std::size_t key_index) {
 }
 
 void load_worker::stamp(std::size_t key_index) {
-  value_stamp value{run_.nonce, connection_index_, static_cast<std::uint32_t>(key_index),
-                    versions_[key_index]};
-  std::memcpy(outgoing_.data(), &value, sizeof value);
-  std::memcpy(outgoing_.data() + outgoing_.size() - sizeof value, &value, sizeof value);
+  stamp_of(key_index).write_to(outgoing_);
 }
 
 bool load_worker::is_expected(std::size_t key_index) const {
-  value_stamp expected{run_.nonce, connection_index_, static_cast<std::uint32_t>(key_index),
-                       versions_[key_index]};
   auto middle = incoming_.size() / 2;
-  return std::memcmp(incoming_.data(), &expected, sizeof expected) == 0
-         && std::memcmp(incoming_.data() + incoming_.size() - sizeof expected, &expected,
-                        sizeof expected)
-              == 0
-         && incoming_[middle] == outgoing_[middle];
+  return stamp_of(key_index).is_in(incoming_) && incoming_[middle] == outgoing_[middle];
+}
+
+value_stamp load_worker::stamp_of(std::size_t key_index) const {
+  return {run_.nonce, connection_index_, static_cast<std::uint32_t>(key_index),
+          versions_[key_index]};
 }
 
 } // namespace kvasir::bench

@@ -2,6 +2,8 @@
 
 #include "latency_histogram.hpp"
 #include "load_options.hpp"
+#include "load_phase.hpp"
+#include "value_stamp.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -11,8 +13,6 @@
 #include <vector>
 
 namespace kvasir::bench {
-
-enum class load_phase { preload, warm_up, measured, done };
 
 /// What the main thread and the workers share.
 struct load_run {
@@ -55,6 +55,7 @@ private:
   void exist(std::size_t key_index);
   void stamp(std::size_t key_index);
   bool is_expected(std::size_t key_index) const;
+  value_stamp stamp_of(std::size_t key_index) const;
 
   load_run& run_;
   std::uint32_t connection_index_;

@@ -27,7 +27,7 @@ class SemanticsChecks:
             self.reused_request_id, self.overlapping_retrieves, self.strangers_take_no_lock,
             self.double_release, self.end_session_gives_locks_back, self.observations,
         ]
-        steps += [self.slots, self.inline_data_on_a_shm_server] if self.expect == "shm" else [self.inline]
+        steps += [self.slots, self.clear_after_commit, self.inline_data_on_a_shm_server] if self.expect == "shm" else [self.inline]
         for step in steps:
             self.step(step)
         self.client.unregister(self.instance)
@@ -134,6 +134,24 @@ class SemanticsChecks:
         self.client.lookup(tokens, self.client.request_id())
         self.ask("clear", True)
         self.check("clear: forced, a locked one is gone too", self.client.probe(tokens) == 0)
+
+    def clear_after_commit(self):
+        """Whatever the server still does with a large chunk that was just committed."""
+        large = 2**21 // self.client.chunk  # 16 MiB a chunk
+        model = self.client.model
+        self.client.model += "-large"
+        instance = self.client.register(hidden_dim_size=large)
+        left = 0
+        for _ in range(10):
+            tokens = self.client.tokens()
+            key = self.client.worker_key(tokens, self.client.request_id())
+            self.ask("prepare_store", key, instance)
+            committed = self.ask("commit_store", key, instance, b"")
+            self.ask("clear", False)
+            left += not committed or self.client.probe(tokens) != 0
+        self.check("clear: a chunk that was just committed is gone", left == 0, f"{left} of 10 left")
+        self.client.unregister(instance)
+        self.client.model = model
 
     def dead_worker_leaves_nothing(self):
         tokens = self.client.tokens()
