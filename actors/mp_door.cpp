@@ -150,9 +150,13 @@ void mp_door::refuse(job& of) {
       answer(of, mp::encode_no_buffers());
       return;
     case mp::operation::prepare_retrieve:
+      counters_.add(mp_count::retrieves_failed);
       answer(of, mp::encode_retrieve_failed());
       return;
     case mp::operation::commit_store:
+      counters_.add(mp_count::stores_failed);
+      answer(of, mp::encode_bool(false));
+      return;
     case mp::operation::commit_retrieve:
       answer(of, mp::encode_bool(false));
       return;

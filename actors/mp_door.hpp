@@ -160,6 +160,7 @@ private:
                    std::vector<std::span<const std::byte>> chunks, uint64_t bytes);
   void retrieve_inline(job of, const engine_actor& actor, const mp::kv_layout& layout,
                        retrieve_plan plan);
+  void answer_stored(job& of, bool stored);
   void hash_later(std::vector<read_lease> unsealed);
   void learn_attachment(instance& who);
   bool take_inline_bytes(client_id client, uint64_t bytes);

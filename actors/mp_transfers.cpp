@@ -57,6 +57,11 @@ bool mp_door::take_inline_bytes(client_id client, uint64_t bytes) {
   return false;
 }
 
+void mp_door::answer_stored(job& of, bool stored) {
+  counters_.add(stored ? mp_count::stores : mp_count::stores_failed);
+  answer(of, mp::encode_bool(stored));
+}
+
 // -- storing ----------------------------------------------------------------------------
 
 void mp_door::serve(job of, mp::prepare_store_request& request) {
@@ -100,7 +105,7 @@ void mp_door::serve(job of, mp::commit_store_request& request) {
                                refuse(of);
                                return;
                              }
-                             answer(of, mp::encode_bool(reply.value.stored));
+                             answer_stored(of, reply.value.stored);
                              hash_later(std::move(reply.value.unsealed));
                            });
 }
@@ -134,7 +139,7 @@ void mp_door::store_inline(job of, const engine_actor& actor,
      of = std::move(of)](io_reply<inline_store_plan>& reply) mutable {
       if (!reply || reply.value.transfer_id == 0) {
         inline_buffers_->give_back(0, bytes);
-        reply ? answer(of, mp::encode_bool(reply.value.stored)) : refuse(of);
+        reply ? answer_stored(of, reply.value.stored) : refuse(of);
         return;
       }
       copy_inline(std::move(of), actor, std::move(reply.value), std::move(chunks), bytes);
@@ -156,8 +161,7 @@ void mp_door::copy_inline(job of, const engine_actor& actor, inline_store_plan p
     inline_buffers_->give_back(0, bytes);
     calls_.ask<store_result>(actor, finish_inline_store{id, std::move(writes)}, answer_deadline,
                              [this, of = std::move(*shared)](auto& reply) mutable {
-                               reply ? answer(of, mp::encode_bool(reply.value.stored))
-                                     : refuse(of);
+                               reply ? answer_stored(of, reply.value.stored) : refuse(of);
                              });
   };
   auto accepted = workers_.submit(
@@ -217,6 +221,7 @@ void mp_door::serve(job of, mp::prepare_retrieve_request& request) {
         retrieve_inline(std::move(of), actor, layout, std::move(reply.value));
         return;
       }
+      counters_.add(mp_count::retrieves);
       answer(of, mp::encode_retrieve_slots(slots_of(reply.value.chunks), layout));
     });
 }
@@ -258,8 +263,10 @@ void mp_door::retrieve_inline(job of, const engine_actor& actor, const mp::kv_la
     auto ended = std::move(state->of);
     if (state->message.size() == 0 || !state->corrupt.empty())
       refuse(ended);
-    else
+    else {
+      counters_.add(mp_count::retrieves);
       answer(ended, std::move(state->message));
+    }
   };
   auto accepted = workers_.submit(
     worker_pool::priority::copy, [this, state, client, bytes, finish]() mutable {

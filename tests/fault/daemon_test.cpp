@@ -62,7 +62,7 @@ TEST_CASE("a second signal does not wait for the drain") {
 
 TEST_CASE("what is wrong with the settings is said in one line before anything listens") {
   const std::vector<std::vector<std::string>> cases{
-    {"--eviction", "arc"},        {"--pool-size", "100"},   {"--mp-port", "5555"},
+    {"--eviction", "arc"},        {"--pool-size", "100"},   {"--mp-port", "65536"},
     {"--no-such-option", "1"},    {"--shm", "perhaps"},     {"--lm-port", "8080"},
     {"--config", "/nonexistent"}, {"localhost", "1", "mps"}};
   for (const auto& arguments : cases) {
