@@ -41,6 +41,12 @@ void mp_clients::closed(int fd) {
     who->suspect = true;
 }
 
+void mp_clients::unreachable(std::string_view routing_id) {
+  auto i = by_routing_id_.find(std::string{routing_id});
+  if (i != by_routing_id_.end())
+    i->second.suspect = true;
+}
+
 std::vector<client_id> mp_clients::take_gone(clock::time_point now, clock::duration limit) {
   std::vector<client_id> gone;
   auto forget = [&](auto i) {

@@ -43,6 +43,9 @@ public:
   /// The connection with this descriptor was closed.
   void closed(int fd);
 
+  /// There is no connection to answer it by: its request was read after the connection's end.
+  void unreachable(std::string_view routing_id);
+
   /// Forgets suspects that were silent for `limit`, and the idlest beyond the largest number of
   /// clients. @returns them.
   std::vector<client_id> take_gone(clock::time_point now, clock::duration limit);

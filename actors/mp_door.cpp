@@ -167,13 +167,14 @@ void mp_door::refuse(job& of) {
 
 // -- answering --------------------------------------------------------------------------
 
-void mp_door::count_sent(mp_socket::sent outcome) {
+void mp_door::count_sent(const mp_request& to, mp_socket::sent outcome) {
   switch (outcome) {
     case mp_socket::sent::yes:
       counters_.add(mp_count::replies);
       break;
     case mp_socket::sent::peer_gone:
       counters_.add(mp_count::replies_peer_gone);
+      clients_.unreachable(to.peer.to_string_view());
       break;
     case mp_socket::sent::peer_slow:
     case mp_socket::sent::failed:
@@ -186,7 +187,7 @@ void mp_door::count_sent(mp_socket::sent outcome) {
 
 void mp_door::send(const mp_request& to, zmq::message_t* result) {
   if (socket_)
-    count_sent(socket_->send(to, result));
+    count_sent(to, socket_->send(to, result));
 }
 
 void mp_door::answer(job& of, std::string_view result) {
@@ -207,7 +208,8 @@ void mp_door::fail(job& of) {
   counters_.add(mp_count::errors_sent);
   auto text = mp::encode_text("error");
   if (socket_)
-    count_sent(socket_->send_as(of.request, zmq::message_t{text.data(), text.size()}, nullptr));
+    count_sent(of.request,
+               socket_->send_as(of.request, zmq::message_t{text.data(), text.size()}, nullptr));
 }
 
 // -- connections and time ---------------------------------------------------------------

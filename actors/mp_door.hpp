@@ -112,7 +112,7 @@ private:
   void on_tick();
   void look_after(uint64_t number);
   void send(const mp_request& to, zmq::message_t* result);
-  void count_sent(mp_socket::sent outcome);
+  void count_sent(const mp_request& to, mp_socket::sent outcome);
   void answer(job& of, std::string_view result);
   void answer(job& of, zmq::message_t result);
   void answer_void(job& of);

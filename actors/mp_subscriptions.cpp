@@ -86,7 +86,7 @@ void mp_door::on_events(uint64_t id, io_reply<kv_event_batch>& reply) {
   if (!socket_)
     return;
   auto sent = socket_->send(each.request, &frame);
-  count_sent(sent);
+  count_sent(each.request, sent);
   if (sent != mp_socket::sent::yes)
     end_subscription(id);
   else if (each.credits > 0)

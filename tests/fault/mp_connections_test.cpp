@@ -7,7 +7,7 @@ using namespace std::chrono_literals;
 TEST_CASE("5000 clients that come and go leave nothing") {
   mp_daemon served{{"--shm", "off", "--reap-timeout", "1s", "--log-level", "error"}};
   mp_client steady{served.mp_port()};
-  REQUIRE(steady.enroll(1, large_layout(1)));
+  REQUIRE(steady.enroll(1, {.layers = 4, .hidden = 1024}));
   chunk_range range{.prompt = 1, .last = 8};
   REQUIRE(steady.store(range));
   auto context = std::make_shared<zmq::context_t>(1);
@@ -16,6 +16,16 @@ TEST_CASE("5000 clients that come and go leave nothing") {
     auto reply = client.call("ping", {number});
     return reply.what == mp_reply::kind::value;
   };
+  // Gone before the answer, which has 2 MiB.
+  auto leave_while_reading = [&](uint64_t number) {
+    chunk_range mine = range;
+    mine.request = std::to_string(number);
+    mp_client reader{served.mp_port(), context};
+    REQUIRE(reader.enroll(number, steady.layout));
+    REQUIRE(reader.lookup(mine) == 8);
+    reader.ask("prepare_retrieve", {mp_client::packed(mp_client::key_of(mine, true)),
+                                    mp_client::packed(reader.instance_id)});
+  };
   auto nobody_else = [&] {
     steady.ping();
     return served.metric("kvasir_mp_clients") == 1;
@@ -23,6 +33,8 @@ TEST_CASE("5000 clients that come and go leave nothing") {
   // Of everything some first: what is allocated once is no leak.
   for (uint64_t i = 0; i < 500; ++i)
     REQUIRE(visit(i));
+  for (uint64_t i = 0; i < 10; ++i)
+    leave_while_reading(100 + i);
   wait_until(nobody_else);
   auto before = stats_of(served.process().pid());
 
@@ -37,15 +49,8 @@ TEST_CASE("5000 clients that come and go leave nothing") {
     }
     CHECK(steady.ping().what == mp_reply::kind::value);
   }
-  for (uint64_t i = 0; i < 50; ++i) {
-    chunk_range mine = range;
-    mine.request = std::to_string(i);
-    mp_client reader{served.mp_port(), context};
-    REQUIRE(reader.enroll(100 + i, steady.layout));
-    REQUIRE(reader.lookup(mine) == 8);
-    reader.ask("prepare_retrieve", {mp_client::packed(mp_client::key_of(mine, true)),
-                                    mp_client::packed(reader.instance_id)});
-  } // Gone before the answer.
+  for (uint64_t i = 0; i < 50; ++i)
+    leave_while_reading(200 + i);
   wait_until(nobody_else);
   wait_until([&] {
     steady.ping();

@@ -137,6 +137,35 @@ TEST_CASE("a full pool is said to be full, and nothing more is promised than is 
   }
 }
 
+TEST_CASE("replies whose memory is used again at once arrive whole") {
+  mp_daemon served{{"--pool-size", "64MiB", "--shm", "off"}};
+  std::atomic<int> wrong{0};
+  std::atomic<int> read{0};
+  std::vector<std::thread> readers;
+  for (uint64_t c = 1; c <= 4; ++c)
+    readers.emplace_back([&, c] {
+      mp_client client{served.mp_port()};
+      if (!client.enroll(c, large_layout(1)))
+        return;
+      // One chunk, two, three: buffers of other sizes, with other bytes, of others.
+      for (uint64_t i = 0; i < 40; ++i) {
+        chunk_range range{.prompt = c * 10 + i % 3,
+                          .last = static_cast<uint32_t>(1 + i % 3),
+                          .request = std::to_string(c * 1000 + i)};
+        if (i < 3)
+          client.store(range);
+        auto found = client.exact_prefix(range);
+        wrong += found < -2 ? 1 : 0;
+        read += found > 0 ? 1 : 0;
+      }
+    });
+  for (auto& thread : readers)
+    thread.join();
+  CHECK(wrong == 0);
+  CHECK(read >= 130);
+  served.wait_for_rest();
+}
+
 TEST_CASE("pings and lookups overtake large inline stores") {
   mp_daemon served{{"--pool-size", "256MiB", "--eviction", "lru"}};
   mp_client client{served.mp_port()};

@@ -189,6 +189,28 @@ TEST_CASE("when promised chunks vanish, every reader is told so") {
   given.served.wait_for_rest();
 }
 
+TEST_CASE("a worker that never commits is refused at its limit, others are not") {
+  auto layout = large_layout(1);
+  stored_prompt given{{"--pool-size", "16MiB"}, layout};
+  auto range = given.as("greedy");
+  range.readers = 8;
+  REQUIRE(given.worker.lookup(range) == 4);
+  auto granted = 0;
+  for (auto i = 0; i < 8; ++i)
+    granted += given.worker.prepare_retrieve(range).success ? 1 : 0;
+  CHECK(granted == 3); // Of 4 MiB each: three quarters of the pool.
+  CHECK(given.served.engines("over_limit") == 5);
+  CHECK(given.worker.prepare_store({.prompt = 2, .last = 1}).no_buffers);
+  mp_client other{given.served.mp_port()};
+  REQUIRE(other.enroll(2, layout));
+  CHECK(other.exact_prefix(given.as("other")) == 4);
+  CHECK(other.store({.prompt = 2, .last = 4}));
+  CHECK(other.exact_prefix({.prompt = 2, .last = 4}) == 4);
+  given.worker.end_session("greedy");
+  CHECK(given.worker.leave());
+  given.served.wait_for_rest();
+}
+
 TEST_CASE("what a lookup found survives a flood of stores") {
   auto layout = large_layout(1);
   stored_prompt given{{"--pool-size", "16MiB"}, layout};
