@@ -81,7 +81,7 @@ def main() -> Exit:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("url", help="of the MP server, e.g. tcp://127.0.0.1:5555")
-    parser.add_argument("--manifest", type=Path, required=True, help="file that mp_prefill.py wrote")
+    parser.add_argument("--manifest", type=Path, required=True, help="what mp_prefill.py wrote")
     parser.add_argument("--world-size", type=int, nargs="+", default=[1, 2])
     parser.add_argument(
         "--tokens", type=int, default=32, help="how many tokens to generate and compare"

@@ -82,7 +82,7 @@ class PagedEngine:
         return (len(prompt) - 1) // self.chunk_tokens
 
     def store(self, prompt: list[int], kv: torch.Tensor) -> None:
-        """Stores the chunks of `prompt` that `kv` [2, layers, tokens, kv_heads * head_dim] fills."""
+        """Stores the chunks that `kv` [2, layers, tokens, kv_heads * head_dim] fills."""
         tokens = kv.shape[2]
         for layer, pages in enumerate(self.layers):
             self._rows(pages)[:, :tokens] = kv[:, layer]
