@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <fstream>
 #include <map>
 
@@ -24,9 +23,9 @@ Each option but LMCache's may also come from the environment (--lm-port: KVASIR_
 the file named by --config (lm-port = 65432). A flag wins over the environment, and that over the
 file. Unknown settings are refused.
 
-Also starts as LMCache's own servers do:
-  lmcache_server HOST PORT [cpu]      no HTTP port unless asked for
-  --port --device --capacity --l1-size-gb --eviction-policy --chunk-size
+Also starts as LMCache's own servers do, with what they serve and no more unless asked for:
+  lmcache_server HOST PORT [cpu]      lm:// on PORT
+  lmcache server [--port PORT] ...    MP on PORT, HTTP; also: kvasird server ...
 
 Exit codes: 0 ended as asked to, 1 could not start, 2 wrong usage, 70 an internal part failed.)";
 
@@ -48,11 +47,11 @@ std::string printable(std::string text) {
   return text;
 }
 
-const config_option* find_option(std::string_view name, bool from_flags) {
-  for (const auto& option : config_options())
-    if (option.name == name && (from_flags || option.show != nullptr))
-      return &option;
-  return nullptr;
+const config_option* find_option(std::string_view name) {
+  auto all = config_options();
+  auto found = std::find_if(all.begin(), all.end(),
+                            [&](const config_option& option) { return option.name == name; });
+  return found != all.end() ? &*found : nullptr;
 }
 
 std::string variable_name(std::string_view option) {
@@ -70,16 +69,40 @@ void apply_all(config_draft& draft, const std::vector<setting>& source) {
       throw usage_error{other->second->origin + " and " + s.origin
                         + " contradict each other: give one of them"};
     if (auto wrong = s.option->apply(draft, s.value); !wrong.empty())
-      throw usage_error{s.origin + "=" + s.value + ": " + wrong};
+      throw usage_error{s.origin + (s.value.empty() ? "" : "=" + s.value) + ": " + wrong};
+    if (!s.option->no_effect.empty())
+      draft.notices.push_back(s.origin + " has no effect: " + std::string{s.option->no_effect});
   }
 }
 
 // -- flags ------------------------------------------------------------------------------
 
+/// Whom the program is to stand in for.
+enum class start_mode : uint8_t {
+  kvasird,
+  lm_server, ///< `lmcache_server`
+  mp_server, ///< `lmcache server`
+};
+
+/// @param words the program's name, then its arguments. `server` is taken off.
+start_mode take_start_mode(std::vector<const char*>& words) {
+  std::string_view program = words.empty() ? "kvasird" : words.front();
+  program.remove_prefix(program.find_last_of('/') + 1);
+  if (program == "lmcache_server")
+    return start_mode::lm_server;
+  if (words.size() > 1 && std::string_view{words[1]} == "server") {
+    words.erase(words.begin() + 1);
+    return start_mode::mp_server;
+  }
+  if (program == "lmcache")
+    throw usage_error{"of the program lmcache, only 'lmcache server' can be had from kvasird"};
+  return start_mode::kvasird;
+}
+
 struct flags {
   std::vector<setting> settings;
   std::string config_file;
-  bool as_lmcache_server = false;
+  start_mode mode = start_mode::kvasird;
   bool print_config = false;
 };
 
@@ -87,46 +110,50 @@ struct flags {
 void add_positionals(flags& result, const std::vector<std::string>& words) {
   if (words.empty())
     return;
-  if (words.size() < 2 || words.size() > 3)
+  if (words.size() < 2 || words.size() > 3 || result.mode == start_mode::mp_server)
     throw usage_error{"unexpected argument '" + words.front()
                       + "': say HOST PORT [cpu], or use flags"};
-  constexpr std::array<std::string_view, 3> names{"host", "lm-port", "device"};
-  constexpr std::array<const char*, 3> origins{"HOST", "PORT", "DEVICE"};
-  for (size_t i = 0; i < words.size(); ++i)
-    result.settings.push_back({find_option(names[i], true), origins[i], words[i]});
-  result.as_lmcache_server = true;
+  if (words.size() == 3 && words[2] != "cpu")
+    throw usage_error{"DEVICE=" + words[2] + ": only the device cpu is supported"};
+  result.settings.push_back({find_option("host"), "HOST", words[0]});
+  result.settings.push_back({find_option("lm-port"), "PORT", words[1]});
+  result.mode = start_mode::lm_server;
 }
 
 /// @returns the flags, or what to print.
 std::variant<flags, print_text> read_flags(int argc, const char* const* argv) {
-  std::string program = argc > 0 ? argv[0] : "kvasird";
-  program.erase(0, program.find_last_of('/') + 1);
+  std::vector<const char*> arguments(argv, argv + argc);
   flags result;
-  result.as_lmcache_server = program == "lmcache_server";
+  result.mode = take_start_mode(arguments);
 
-  CLI::App app{"A server for LMCache's lm:// protocol.", program};
+  CLI::App app{"A server for LMCache's clients: lm:// and the multiprocess (MP) protocol.",
+               "kvasird"};
   app.footer(footer);
   app.set_version_flag("--version", std::string{"kvasird "} + KVASIR_VERSION);
   app.add_option("--config", result.config_file, "Read settings from FILE")
     ->option_text("FILE");
   app.add_flag("--print-config", result.print_config, "Show the effective settings and leave");
-  std::deque<std::string> values;
   std::vector<std::pair<const config_option*, CLI::Option*>> added;
   node_config defaults;
-  for (const auto& option : config_options()) {
-    auto flag = app.add_option("--" + std::string{option.name}, values.emplace_back(),
-                               std::string{option.help});
+  auto add = [&](const config_option& option, const char* group) {
+    auto name = "--" + std::string{option.name};
+    const std::string help{option.help}; // Not const, CLI11 would take it for the target.
+    auto flag = option.value.empty() ? app.add_flag(name, help) : app.add_option(name, help);
     auto shown = option.show != nullptr ? option.show(defaults) : std::string{};
     flag->option_text(std::string{option.value}
                       + (shown.empty() || shown == "0" ? "" : " [" + shown + "]"));
-    flag->group(option.show != nullptr ? "Options" : "Options of LMCache's servers");
+    flag->group(group);
     added.emplace_back(&option, flag);
-  }
+  };
+  for (const auto& option : config_options())
+    add(option, "Options");
+  for (const auto& option : lmcache_options())
+    add(option, "Options of LMCache's servers");
   std::vector<std::string> words;
   app.add_option("words", words)->group("");
 
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(arguments.size()), arguments.data());
   } catch (const CLI::CallForHelp&) {
     return print_text{app.help()};
   } catch (const CLI::CallForVersion& version) {
@@ -138,9 +165,10 @@ std::variant<flags, print_text> read_flags(int argc, const char* const* argv) {
   for (auto [option, flag] : added) {
     if (flag->count() == 0)
       continue;
-    setting given{option, flag->get_name(), flag->as<std::string>()};
-    if (option->name == "port" && result.as_lmcache_server)
-      given.option = find_option("lm-port", true);
+    setting given{option, flag->get_name(),
+                  option->value.empty() ? std::string{} : flag->as<std::string>()};
+    if (option->name == "port" && result.mode == start_mode::lm_server)
+      given.option = find_option("lm-port");
     result.settings.push_back(std::move(given));
   }
   return result;
@@ -158,7 +186,7 @@ std::vector<setting> read_environment(const char* const* environment,
       continue;
     auto value = text.substr(name.size() + 1);
     auto is_this = [&](const config_option& option) {
-      return option.show != nullptr && variable_name(option.name) == name;
+      return variable_name(option.name) == name;
     };
     auto all = config_options();
     if (is_service_variable(name, value)
@@ -201,7 +229,7 @@ std::vector<setting> read_file(const std::string& path) {
     if (!item.parents.empty())
       throw usage_error{path + ": there are no sections, but it has [" + item.parents.front()
                         + "]"};
-    auto option = find_option(item.name, false);
+    auto option = find_option(item.name);
     if (option == nullptr)
       throw usage_error{path + ": unknown setting '" + item.name + "'"};
     if (item.inputs.size() != 1)
@@ -226,11 +254,18 @@ command_line parse(int argc, const char* const* argv, const char* const* environ
   auto variables = read_environment(environment, given.config_file);
   config_draft draft;
   // Compat: a chart that starts lmcache_server on port 8080 gets just that.
-  if (given.as_lmcache_server)
+  if (given.mode == start_mode::lm_server) {
+    draft.config.mp_port.reset();
     draft.config.http_port.reset();
+  } else if (given.mode == start_mode::mp_server) {
+    draft.config.lm_port.reset();
+  }
   apply_all(draft, read_file(given.config_file));
   apply_all(draft, variables);
   apply_all(draft, given.settings);
+  if (!draft.http_host.empty() && draft.http_host != draft.config.host)
+    throw usage_error{"--http-host " + draft.http_host + " is not --host " + draft.config.host
+                      + ": kvasird listens on one address only"};
   if (auto wrong = complete_config(draft.config); !wrong.empty())
     return refused{"kvasird: " + printable(wrong)};
   if (given.print_config)

@@ -11,6 +11,10 @@ namespace {
 /// The format code of chunks; those of lm:// are small.
 constexpr int32_t chunk_format = 0x100;
 
+/// How many times as long as it took to reap it a silent instance is remembered, so that it can
+/// come back without registering.
+constexpr int forget_after = 10;
+
 object_layout stored_layout(const mp::kv_layout& layout) {
   object_layout result;
   result.format = chunk_format;
@@ -44,7 +48,8 @@ engine::engine(caf::actor_config& config, uint64_t instance, session_table_actor
     sessions_(std::move(sessions)),
     options_(std::move(options)),
     inline_(books_),
-    shared_(books_, inline_) {
+    shared_(books_, inline_),
+    last_seen_(clock().now()) {
   books_.self = this;
   books_.options = &options_;
 }
@@ -139,7 +144,7 @@ engine::behavior_type engine::make_behavior() {
     },
     [this](const fence_engine&) {
       handover_scope scope{this};
-      if (state_ == state::dormant)
+      if (state_ != state::registered)
         shared_.fence();
     },
     [this](const get_engine_status&) -> caf::result<engine_status> {
@@ -177,7 +182,7 @@ caf::result<void> engine::on_register(register_engine& request) {
       },
       [this, answer](caf::error& failure) mutable {
         handover_scope scope{this};
-        state_ = state::unknown;
+        lose_registration();
         answer.deliver(std::move(failure));
       });
   return answer;
@@ -203,8 +208,14 @@ void engine::touch() {
     .then([] {},
           [this](const caf::error&) {
             handover_scope scope{this};
-            on_unregister(); // Another layout is in use by now.
+            lose_registration(); // Another layout is in use by now.
           });
+}
+
+/// Its slots stay out of use: it did not say that it lets go of them.
+void engine::lose_registration() {
+  state_ = state::unknown;
+  shared_.expire(true);
 }
 
 bool engine::silent() const {
@@ -222,7 +233,9 @@ liveness engine::on_check_liveness() {
   }
   liveness result;
   result.registered = state_ == state::registered;
-  result.wants_fence = state_ == state::dormant && !shared_.idle();
+  result.wants_fence = !result.registered && !shared_.idle();
+  result.forgotten = !result.registered && shared_.idle() && inline_.idle()
+                     && last_seen_ + forget_after * options_.reap_after <= clock().now();
   result.process = registration_.process;
   return result;
 }

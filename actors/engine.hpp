@@ -16,7 +16,8 @@ namespace kvasir {
 ///   unknown --register--> registered --silence--> dormant --any sign of life--> registered
 ///                         registered, dormant --unregister--> unknown
 ///
-/// A dormant instance has no layout in use and no live reservation, but what was handed out to it
+/// An instance whose registration is refused becomes unknown, but nothing that it was handed out is
+/// free before it is fenced. A dormant instance has no layout in use and no live reservation, but what was handed out to it
 /// stays quarantined until its process is fenced: a frozen worker that wakes up may still write.
 class engine final : public engine_actor::base {
 public:
@@ -31,6 +32,7 @@ private:
 
   caf::result<void> on_register(register_engine& request);
   void on_unregister();
+  void lose_registration();
   liveness on_check_liveness();
   engine_status status() const;
 

@@ -3,6 +3,8 @@
 #include "actors/config_options.hpp"
 #include "actors/node.hpp"
 
+#include "messages/chunk_key.hpp"
+
 #include <nlohmann/json.hpp>
 
 namespace kvasir {
@@ -39,6 +41,16 @@ json storage_of(const storage_status& s) {
     {"rejected_busy", s.rejected_busy},
     {"corrupt_objects", s.corrupt_objects},
     {"unknown_leases", s.unknown_leases},
+    {"staged_bytes", s.staged_bytes},
+    {"expired_leases", s.expired_leases},
+    {"chunks_stored", s.chunks_stored},
+    {"chunks_redundant", s.chunks_redundant},
+    {"chunks_late", s.chunks_late},
+    {"chunks_no_room", s.chunks_no_room},
+    {"prefix_lookups", s.prefix_lookups},
+    {"prefix_chunks_asked", s.prefix_chunks_asked},
+    {"prefix_chunks_held", s.prefix_chunks_held},
+    {"prefixes_cut", s.prefixes_cut},
   };
 }
 
@@ -50,12 +62,69 @@ json lm_of(const front_door_status& s) {
   return result;
 }
 
+json mp_of(const front_door_status& s) {
+  json result{{"clients", s.open_connections}};
+  const auto& infos = mp_count_infos();
+  for (size_t i = 0; i < infos.size() && i < s.counters.size(); ++i)
+    result[std::string{infos[i].name}] = s.counters[i];
+  return result;
+}
+
+json sessions_of(const session_status& s) {
+  return {
+    {"sessions", s.sessions},
+    {"lookups_open", s.lookups_open},
+    {"layouts", s.layouts},
+    {"token_bytes", s.token_bytes},
+    {"lookups", s.lookups},
+    {"lookup_chunks", s.lookup_chunks},
+    {"hit_chunks", s.hit_chunks},
+    {"hashed_chunks", s.hashed_chunks},
+    {"unlock_misses", s.unlock_misses},
+    {"leases_expired", s.leases_expired},
+    {"sessions_expired", s.sessions_expired},
+    {"sessions_dropped", s.sessions_dropped},
+    {"layouts_refused", s.layouts_refused},
+  };
+}
+
+json engine_of(const engine_status& s) {
+  return {
+    {"model", s.model},
+    {"world_size", s.world_size},
+    {"registered", s.registered},
+    {"inline_only", s.inline_only},
+    {"pid", s.pid},
+    {"handed_out_bytes", s.handed_out_bytes},
+    {"quarantined_bytes", s.quarantined_bytes},
+    {"pending_writes", s.pending_writes},
+    {"pending_reads", s.pending_reads},
+    {"stores", s.stores},
+    {"stores_failed", s.stores_failed},
+    {"store_bytes", s.store_bytes},
+    {"retrieves", s.retrieves},
+    {"retrieves_failed", s.retrieves_failed},
+    {"retrieve_bytes", s.retrieve_bytes},
+    {"no_room", s.no_room},
+    {"over_limit", s.over_limit},
+    {"late_commits", s.late_commits},
+    {"skipped_shape", s.skipped_shape},
+    {"skipped_missing", s.skipped_missing},
+    {"expired_writes", s.expired_writes},
+    {"reaped", s.reaped},
+    {"revived", s.revived},
+  };
+}
+
 } // namespace
 
 std::string status_json(const node_status& s, const node_config& config) {
   json effective;
   for (const auto& [name, value] : describe_config(config))
     effective[name] = value;
+  auto engines = json::array();
+  for (const auto& engine : s.engines)
+    engines.push_back(engine_of(engine));
   json result{
     {"boot_id", s.boot_id},
     {"uptime_seconds", s.uptime.count()},
@@ -68,6 +137,9 @@ std::string status_json(const node_status& s, const node_config& config) {
       {"segment_lost", s.segment_lost}}},
     {"storage", storage_of(s.storage)},
     {"lm", lm_of(s.lm)},
+    {"mp", mp_of(s.mp)},
+    {"sessions", sessions_of(s.sessions)},
+    {"engines", std::move(engines)},
     {"http", {{"wrong_protocol", s.http_wrong_protocol}}},
     {"io",
      {{"requests", s.io_requests},
@@ -81,10 +153,19 @@ std::string status_json(const node_status& s, const node_config& config) {
   return text_of(result);
 }
 
+namespace {
+
+std::string key_text(const object_key& key) {
+  auto chunk = mp::parse_chunk_key(key.bytes);
+  return chunk ? mp::display_text(*chunk) : key.bytes;
+}
+
+} // namespace
+
 std::string objects_json(const object_list& list) {
   auto objects = json::array();
   for (const auto& object : list.objects)
-    objects.push_back({{"key", object.key.bytes}, {"size_bytes", object.size_bytes}});
+    objects.push_back({{"key", key_text(object.key)}, {"size_bytes", object.size_bytes}});
   return text_of({{"objects", std::move(objects)}, {"next_cursor", list.next_cursor}});
 }
 

@@ -11,20 +11,33 @@ inline_buffers::~inline_buffers() {
     std::free(each.data);
 }
 
-bool inline_buffers::take(uint64_t bytes) {
+bool inline_buffers::take(client_id client, uint64_t bytes) {
   std::lock_guard guard{mutex_};
   if (taken_bytes_ > 0 && taken_bytes_ + bytes > limit_bytes_)
     return false;
+  if (auto i = taken_by_.find(client);
+      i != taken_by_.end() && i->second + bytes > limit_bytes_ / 2)
+    return false;
   taken_bytes_ += bytes;
+  if (client != 0)
+    taken_by_[client] += bytes;
   return true;
 }
 
-void inline_buffers::give_back(uint64_t bytes) {
+void inline_buffers::give_back(client_id client, uint64_t bytes) {
   std::lock_guard guard{mutex_};
-  taken_bytes_ -= bytes;
+  end_taking(client, bytes);
 }
 
-zmq::message_t inline_buffers::message(size_t bytes) {
+/// @pre the mutex is locked
+void inline_buffers::end_taking(client_id client, uint64_t bytes) {
+  taken_bytes_ -= bytes;
+  auto i = taken_by_.find(client);
+  if (i != taken_by_.end() && (i->second -= bytes) == 0)
+    taken_by_.erase(i);
+}
+
+zmq::message_t inline_buffers::message(client_id client, size_t bytes) {
   buffer chosen;
   {
     std::lock_guard guard{mutex_};
@@ -40,10 +53,11 @@ zmq::message_t inline_buffers::message(size_t bytes) {
   if (chosen.data == nullptr)
     chosen = {std::malloc(bytes), bytes, false};
   if (chosen.data == nullptr) {
-    give_back(bytes);
+    give_back(client, bytes);
     return {};
   }
-  return {chosen.data, bytes, on_sent, new loan{shared_from_this(), chosen.bytes, bytes}};
+  return {chosen.data, bytes, on_sent,
+          new loan{shared_from_this(), client, chosen.bytes, bytes}};
 }
 
 /// Runs on ZeroMQ's thread.
@@ -52,7 +66,7 @@ void inline_buffers::on_sent(void* data, void* hint) {
   auto& owner = *ended->owner;
   {
     std::lock_guard guard{owner.mutex_};
-    owner.taken_bytes_ -= ended->bytes;
+    owner.end_taking(ended->client, ended->bytes);
     if (owner.spare_.size() < max_spare) {
       owner.spare_.push_back({data, ended->capacity, false});
       return;

@@ -47,6 +47,9 @@ public:
                     caf::typed_response_promise<store_result> answer);
   void finish_retrieve(const finish_inline_retrieve& done);
 
+  /// No copy is under way.
+  bool idle() const { return stores_.empty() && retrieves_.empty(); }
+
 private:
   struct store {
     transfer_job job;

@@ -292,6 +292,8 @@ lm_connection::progress lm_connection::on_listed() {
   auto full = false;
   for (auto& object : list_.value.objects) {
     auto& key = object.key.bytes;
+    if (key.starts_with('\0')) // Another protocol's.
+      continue;
     full = list_text_.size() + key.size() + 1 > shard_.options.max_list_bytes;
     if (full)
       break;

@@ -79,10 +79,23 @@ void add_storage(families& to, const storage_status& s) {
              s.rejected_too_large);
   to.counter("rejected_out_of_memory", "Writes refused: nothing would give way",
              s.rejected_out_of_memory);
-  to.counter("rejected_busy", "Requests refused: too many wait for room", s.rejected_busy);
+  to.counter("rejected_busy", "Requests refused: too many wait for room, or too much is held",
+             s.rejected_busy);
   to.counter("corrupt_objects", "Objects dropped because their bytes had changed",
              s.corrupt_objects);
   to.counter("unknown_leases", "Leases ended that were not there", s.unknown_leases);
+  to.gauge("staged_bytes", "Pool memory of chunks that are not complete yet", s.staged_bytes);
+  to.gauge("expired_leases", "Reservations that expired and keep their memory",
+           s.expired_leases);
+  to.counter("chunks_stored", "Chunks that became readable", s.chunks_stored);
+  to.counter("chunks_redundant", "Chunks finished when their key was complete already",
+             s.chunks_redundant);
+  to.counter("chunks_late", "Chunks finished after their reservation expired", s.chunks_late);
+  to.counter("chunks_no_room", "Chunks that found no room", s.chunks_no_room);
+  to.counter("prefix_lookups", "Lookups of a prompt's prefix", s.prefix_lookups);
+  to.counter("prefix_chunks_asked", "Chunks that lookups asked for", s.prefix_chunks_asked);
+  to.counter("prefix_chunks_held", "Chunks that lookups found and held", s.prefix_chunks_held);
+  to.counter("prefixes_cut", "Lookups that ended early: too much was held", s.prefixes_cut);
 }
 
 void add_lm(families& to, const front_door_status& s) {
@@ -90,6 +103,54 @@ void add_lm(families& to, const front_door_status& s) {
   const auto& infos = lm_count_infos();
   for (size_t i = 0; i < infos.size() && i < s.counters.size(); ++i)
     to.counter("lm_" + std::string{infos[i].name}, std::string{infos[i].help}, s.counters[i]);
+}
+
+void add_mp(families& to, const front_door_status& s) {
+  to.gauge("mp_clients", "Clients of the MP port that are not known to be gone",
+           s.open_connections);
+  const auto& infos = mp_count_infos();
+  for (size_t i = 0; i < infos.size() && i < s.counters.size(); ++i)
+    to.counter("mp_" + std::string{infos[i].name}, std::string{infos[i].help}, s.counters[i]);
+}
+
+void add_sessions(families& to, const session_status& s) {
+  to.gauge("sessions", "Requests whose tokens are known", s.sessions);
+  to.gauge("lookups_open", "Lookups whose result or leases are still there", s.lookups_open);
+  to.gauge("layouts", "Layouts in use, by model and world size", s.layouts);
+  to.gauge("session_token_bytes", "Memory of the tokens of all sessions", s.token_bytes);
+  to.counter("lookups", "Lookups of prompts", s.lookups);
+  to.counter("lookup_chunks", "Chunks that lookups of prompts asked for", s.lookup_chunks);
+  to.counter("hit_chunks", "Chunks that lookups of prompts found", s.hit_chunks);
+  to.counter("hashed_chunks", "Chunks whose tokens were hashed", s.hashed_chunks);
+  to.counter("unlock_misses", "Chunks freed that no lookup of that request held",
+             s.unlock_misses);
+  to.counter("leases_expired", "Leases of lookups that nobody used in time", s.leases_expired);
+  to.counter("sessions_expired", "Sessions that nobody mentioned for too long",
+             s.sessions_expired);
+  to.counter("sessions_dropped", "Sessions dropped: there were too many", s.sessions_dropped);
+  to.counter("layouts_refused", "Registrations refused: another layout is in use",
+             s.layouts_refused);
+}
+
+/// Gauges only: an engine's counters end with its registration.
+void add_engines(families& to, const std::vector<engine_status>& engines) {
+  engine_status sum;
+  uint64_t registered = 0;
+  for (const auto& engine : engines) {
+    registered += engine.registered ? 1 : 0;
+    sum.handed_out_bytes += engine.handed_out_bytes;
+    sum.quarantined_bytes += engine.quarantined_bytes;
+    sum.pending_writes += engine.pending_writes;
+    sum.pending_reads += engine.pending_reads;
+  }
+  to.gauge("engines", "Instances known, silent ones included", engines.size());
+  to.gauge("engines_registered", "Instances that showed life of late", registered);
+  to.gauge("handed_out_bytes", "Slots that engines may read or write now",
+           sum.handed_out_bytes);
+  to.gauge("quarantined_bytes", "Of these, slots of reservations that expired",
+           sum.quarantined_bytes);
+  to.gauge("pending_writes", "Stores between prepare and commit", sum.pending_writes);
+  to.gauge("pending_reads", "Retrieves between prepare and commit", sum.pending_reads);
 }
 
 } // namespace
@@ -107,6 +168,9 @@ std::string render_metrics(const node_status& status) {
               status.segment_lost);
   add_storage(all, status.storage);
   add_lm(all, status.lm);
+  add_mp(all, status.mp);
+  add_sessions(all, status.sessions);
+  add_engines(all, status.engines);
   all.counter("http_wrong_protocol",
               "Connections of another protocol's client to the HTTP port",
               status.http_wrong_protocol);

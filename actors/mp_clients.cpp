@@ -1,6 +1,7 @@
 #include "actors/mp_clients.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvasir {
 
@@ -14,7 +15,10 @@ mp_clients::client& mp_clients::seen(std::string_view routing_id, int fd,
   }
   if (fd >= 0 && (result.fd != fd || result.suspect)) {
     result.fd = fd;
-    by_fd_[fd] = result.id;
+    // Whoever had it before has lost it: the event that says so may be taken for this client's.
+    auto before = std::exchange(by_fd_[fd], result.id);
+    if (auto other = before == result.id ? nullptr : find(before))
+      other->suspect = true;
   }
   result.suspect = false;
   result.last_seen = now;
@@ -26,13 +30,15 @@ mp_clients::client* mp_clients::find(client_id id) {
   return i == by_id_.end() ? nullptr : i->second;
 }
 
-client_id mp_clients::closed(int fd) {
+bool mp_clients::connected(client_id id) const {
+  auto i = by_id_.find(id);
+  return i != by_id_.end() && !i->second->suspect;
+}
+
+void mp_clients::closed(int fd) {
   auto node = by_fd_.extract(fd);
-  if (node.empty())
-    return 0;
-  if (auto who = find(node.mapped()))
+  if (auto who = node.empty() ? nullptr : find(node.mapped()))
     who->suspect = true;
-  return node.mapped();
 }
 
 std::vector<client_id> mp_clients::take_gone(clock::time_point now, clock::duration limit) {

@@ -37,8 +37,11 @@ public:
 
   client* find(client_id id);
 
-  /// Its connection was closed. @returns the client, 0 if that descriptor is nobody's.
-  client_id closed(int fd);
+  /// Whether that client's connection stands, as far as is known.
+  bool connected(client_id id) const;
+
+  /// The connection with this descriptor was closed.
+  void closed(int fd);
 
   /// Forgets suspects that were silent for `limit`, and the idlest beyond the largest number of
   /// clients. @returns them.

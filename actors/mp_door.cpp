@@ -96,6 +96,10 @@ void mp_door::handle(mp_request request) {
   counters_.add(mp_count::requests);
   auto& who = clients_.seen(request.peer.to_string_view(), request.fd, unit_.now());
   open_clients_.store(clients_.count(), std::memory_order_relaxed);
+  if (request.operation.size() == 0) {
+    control_subscription(request);
+    return;
+  }
   ++who.under_way;
   auto busy = who.under_way > max_under_way_per_client;
   auto what = mp::parse_operation(bytes_of(request.operation));
@@ -146,9 +150,13 @@ void mp_door::refuse(job& of) {
       answer(of, mp::encode_no_buffers());
       return;
     case mp::operation::prepare_retrieve:
+      counters_.add(mp_count::retrieves_failed);
       answer(of, mp::encode_retrieve_failed());
       return;
     case mp::operation::commit_store:
+      counters_.add(mp_count::stores_failed);
+      answer(of, mp::encode_bool(false));
+      return;
     case mp::operation::commit_retrieve:
       answer(of, mp::encode_bool(false));
       return;
@@ -209,10 +217,7 @@ void mp_door::watch_connections() {
   auto fd = -1;
   while (socket_->next_event(event, fd)) {
     if (event == mp_connection_event::closed) {
-      auto id = clients_.closed(fd);
-      for (auto& [number, who] : instances_)
-        if (id != 0 && who.client == id)
-          unit_.send(who.actor, engine_disconnected{});
+      clients_.closed(fd);
       continue;
     }
     auto failed = event == mp_connection_event::not_zmtp;
@@ -234,6 +239,7 @@ void mp_door::on_tick() {
   for (auto id : clients_.take_gone(unit_.now(), options_.engine.reap_after)) {
     counters_.add(mp_count::clients_gone);
     unit_.send(sessions_, client_gone{id});
+    end_subscriptions_of(id);
   }
   open_clients_.store(clients_.count(), std::memory_order_relaxed);
   std::vector<uint64_t> numbers;

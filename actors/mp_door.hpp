@@ -6,6 +6,7 @@
 #include "actors/engine.hpp"
 #include "actors/inline_buffers.hpp"
 #include "actors/io_unit.hpp"
+#include "actors/kv_event_log.hpp"
 #include "actors/mp_call.hpp"
 #include "actors/mp_clients.hpp"
 #include "actors/mp_counts.hpp"
@@ -32,6 +33,7 @@ struct mp_options {
   std::byte* pool = nullptr;
   uint64_t boot_number = 1; ///< Not 0: the answer to a ping.
   engine_options engine;
+  kv_event_log_actor events; ///< Null: no event streams.
   std::chrono::milliseconds tick_every{1'000};
   uint64_t max_inline_bytes = 0; ///< In flight, of requests and replies together.
   size_t max_instances = 1'024;
@@ -80,6 +82,18 @@ private:
     bool attach_known = false;
   };
 
+  /// A client that wants to know what comes and goes.
+  struct subscription {
+    mp_request request; ///< Whom to send to.
+    client_id client = 0;
+    uint64_t instance = 0;
+    std::string model;
+    uint64_t cursor = 0;
+    uint32_t max_events = 1;
+    uint64_t credits = 1;
+    bool reading = false;
+  };
+
   /// A request under way; ends its client's share of what may be under way.
   class job;
 
@@ -123,9 +137,17 @@ private:
   void serve(job of, mp::register_request& request);
   void serve(job of, mp::unregister_request& request);
   void register_instance(job of, uint64_t number, register_engine wanted);
-  void on_registered(job of, uint64_t number, const caf::error& failure);
+  void on_registered(job of, uint64_t number, const mp::kv_layout& layout,
+                     const caf::error& failure);
   void remove_instance(uint64_t number);
   void fence_if_gone(const engine_actor& actor, process_id process);
+
+  // -- event streams (mp_subscriptions.cpp) ---------------------------------------------
+  void control_subscription(const mp_request& request);
+  void read_events(uint64_t id, bool wait);
+  void on_events(uint64_t id, io_reply<kv_event_batch>& reply);
+  void end_subscription(uint64_t id);
+  void end_subscriptions_of(client_id client);
 
   // -- transfers (mp_transfers.cpp) -----------------------------------------------------
   void serve(job of, mp::prepare_store_request& request);
@@ -138,9 +160,10 @@ private:
                    std::vector<std::span<const std::byte>> chunks, uint64_t bytes);
   void retrieve_inline(job of, const engine_actor& actor, const mp::kv_layout& layout,
                        retrieve_plan plan);
+  void answer_stored(job& of, bool stored);
   void hash_later(std::vector<read_lease> unsealed);
   void learn_attachment(instance& who);
-  bool take_inline_bytes(uint64_t bytes);
+  bool take_inline_bytes(client_id client, uint64_t bytes);
 
   io_unit& unit_;
   std::unique_ptr<mp_socket> socket_;
@@ -156,6 +179,8 @@ private:
   std::shared_ptr<inline_buffers> inline_buffers_;
   std::unordered_map<uint64_t, instance> instances_;
   std::deque<uint64_t> refused_; ///< Instances that were refused and not told so by a ping.
+  std::unordered_map<uint64_t, subscription> subscriptions_;
+  uint64_t last_subscription_ = 0;
   size_t under_way_ = 0;
   bool watching_ = false;
   std::function<void()> on_idle_;

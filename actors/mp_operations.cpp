@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 /// The operations of the MP door that move no chunks.
@@ -31,7 +32,9 @@ void mp_door::serve(job of, mp::get_chunk_size_request&) {
 }
 
 void mp_door::serve(job of, mp::get_experimental_request&) {
-  answer(of, mp::encode_texts({}));
+  static constexpr std::array<std::string_view, 1> features{"kv_event_stream"};
+  answer(of, mp::encode_texts(options_.events ? std::span{features}
+                                              : std::span<const std::string_view>{}));
 }
 
 void mp_door::serve(job of, mp::noop_request&) {
@@ -130,11 +133,6 @@ void mp_door::serve(job of, mp::report_block_allocation_request&) {
   answer_void(of);
 }
 
-void mp_door::serve(job of, mp::subscribe_kv_events_request&) {
-  counters_.add(mp_count::unserved_operations);
-  fail(of);
-}
-
 // -- instances --------------------------------------------------------------------------
 
 void mp_door::serve(job of, mp::register_request& request) {
@@ -163,7 +161,6 @@ void mp_door::serve(job of, mp::register_request& request) {
     who.opens_before = segment_watch_->opens();
   }
   std::erase(refused_, request.instance_id);
-  who.layout = *layout;
   auto number = request.instance_id;
   register_engine wanted{
     std::move(request.model_name), request.world_size, *layout, {}, of.client};
@@ -190,23 +187,26 @@ void mp_door::register_instance(job of, uint64_t number, register_engine wanted)
     fail(of);
     return;
   }
+  auto layout = wanted.layout;
   calls_.ask<void>(i->second.actor, std::move(wanted), answer_deadline,
-                   [this, number, of = std::move(of)](io_reply<void>& reply) mutable {
-                     on_registered(std::move(of), number, reply.error());
+                   [this, number, layout, of = std::move(of)](io_reply<void>& reply) mutable {
+                     on_registered(std::move(of), number, layout, reply.error());
                    });
 }
 
-void mp_door::on_registered(job of, uint64_t number, const caf::error& failure) {
-  if (failure) {
+void mp_door::on_registered(job of, uint64_t number, const mp::kv_layout& layout,
+                            const caf::error& failure) {
+  auto i = instances_.find(number);
+  if (failure || i == instances_.end()) {
     counters_.add(mp_count::registrations_refused);
     log::write_limited(log::level::warn, "an instance could not register",
                        {{"cause", system_.render(failure)}});
-    remove_instance(number);
     fail(of);
     return;
   }
   counters_.add(mp_count::registrations);
-  if (auto i = instances_.find(number); i != instances_.end()) {
+  i->second.layout = layout;
+  {
     std::lock_guard guard{engines_mutex_};
     engines_.insert_or_assign(number, i->second.actor);
   }
@@ -240,20 +240,25 @@ void mp_door::look_after(uint64_t number) {
   if (i == instances_.end())
     return;
   auto actor = i->second.actor;
+  if (!clients_.connected(i->second.client))
+    unit_.send(actor, engine_disconnected{});
   calls_.ask<liveness>(actor, check_liveness{}, answer_deadline,
-                       [this, actor](io_reply<liveness>& reply) {
+                       [this, number, actor](io_reply<liveness>& reply) {
                          if (reply && reply.value.wants_fence)
                            fence_if_gone(actor, reply.value.process);
+                         if (reply && reply.value.forgotten) {
+                           remove_instance(number);
+                           unit_.forget_inline(actor);
+                         }
                        });
 }
 
 /// Reads /proc, which takes its time: not on this thread.
 void mp_door::fence_if_gone(const engine_actor& actor, process_id process) {
-  workers_.submit(worker_pool::priority::hash,
-                  [actor, process, segment = options_.pool_name] {
-                    if (maps_segment(process, segment) != mapping_state::yes)
-                      caf::anon_send(actor, fence_engine{});
-                  });
+  workers_.submit(worker_pool::priority::hash, [actor, process, segment = options_.pool_name] {
+    if (maps_segment(process, segment) != mapping_state::yes)
+      caf::anon_send(actor, fence_engine{});
+  });
 }
 
 } // namespace kvasir

@@ -34,8 +34,10 @@ std::vector<slot> slots_of(const std::vector<read_lease>& leases) {
 /// The engine that a transfer is for. Without one the transfer was refused.
 engine_actor mp_door::engine_of(job& of, uint64_t number, const mp::cache_key& key) {
   auto i = instances_.find(number);
-  if (i != instances_.end() && key.worker_id)
+  if (i != instances_.end() && key.worker_id) {
+    i->second.client = of.client;
     return i->second.actor;
+  }
   if (i == instances_.end()) {
     counters_.add(mp_count::unknown_instances);
     if (std::find(refused_.begin(), refused_.end(), number) == refused_.end()) {
@@ -48,11 +50,16 @@ engine_actor mp_door::engine_of(job& of, uint64_t number, const mp::cache_key& k
   return {};
 }
 
-bool mp_door::take_inline_bytes(uint64_t bytes) {
-  if (inline_buffers_->take(bytes))
+bool mp_door::take_inline_bytes(client_id client, uint64_t bytes) {
+  if (inline_buffers_->take(client, bytes))
     return true;
   counters_.add(mp_count::refused_inline);
   return false;
+}
+
+void mp_door::answer_stored(job& of, bool stored) {
+  counters_.add(stored ? mp_count::stores : mp_count::stores_failed);
+  answer(of, mp::encode_bool(stored));
 }
 
 // -- storing ----------------------------------------------------------------------------
@@ -98,7 +105,7 @@ void mp_door::serve(job of, mp::commit_store_request& request) {
                                refuse(of);
                                return;
                              }
-                             answer(of, mp::encode_bool(reply.value.stored));
+                             answer_stored(of, reply.value.stored);
                              hash_later(std::move(reply.value.unsealed));
                            });
 }
@@ -122,7 +129,7 @@ void mp_door::store_inline(job of, const engine_actor& actor,
     chunks.push_back(request.data.subspan(tensor.offset_bytes, tensor.size_bytes));
   }
   auto bytes = request.data.size();
-  if (!take_inline_bytes(bytes)) {
+  if (!take_inline_bytes(0, bytes)) {
     refuse(of);
     return;
   }
@@ -131,8 +138,8 @@ void mp_door::store_inline(job of, const engine_actor& actor,
     [this, actor, bytes, chunks = std::move(chunks),
      of = std::move(of)](io_reply<inline_store_plan>& reply) mutable {
       if (!reply || reply.value.transfer_id == 0) {
-        inline_buffers_->give_back(bytes);
-        reply ? answer(of, mp::encode_bool(reply.value.stored)) : refuse(of);
+        inline_buffers_->give_back(0, bytes);
+        reply ? answer_stored(of, reply.value.stored) : refuse(of);
         return;
       }
       copy_inline(std::move(of), actor, std::move(reply.value), std::move(chunks), bytes);
@@ -151,11 +158,10 @@ void mp_door::copy_inline(job of, const engine_actor& actor, inline_store_plan p
   auto shared = std::make_shared<job>(std::move(of));
   auto finish = [this, shared, actor, bytes,
                  id = plan.transfer_id](std::vector<finish_write> writes) {
-    inline_buffers_->give_back(bytes);
+    inline_buffers_->give_back(0, bytes);
     calls_.ask<store_result>(actor, finish_inline_store{id, std::move(writes)}, answer_deadline,
                              [this, of = std::move(*shared)](auto& reply) mutable {
-                               reply ? answer(of, mp::encode_bool(reply.value.stored))
-                                     : refuse(of);
+                               reply ? answer_stored(of, reply.value.stored) : refuse(of);
                              });
   };
   auto accepted = workers_.submit(
@@ -215,6 +221,7 @@ void mp_door::serve(job of, mp::prepare_retrieve_request& request) {
         retrieve_inline(std::move(of), actor, layout, std::move(reply.value));
         return;
       }
+      counters_.add(mp_count::retrieves);
       answer(of, mp::encode_retrieve_slots(slots_of(reply.value.chunks), layout));
     });
 }
@@ -234,7 +241,8 @@ void mp_door::retrieve_inline(job of, const engine_actor& actor, const mp::kv_la
   auto slots = plan.give_slots ? slots_of(plan.chunks) : std::vector<slot>{};
   auto frame = mp::encode_retrieve_data(writer->total_bytes(), slots, layout);
   auto bytes = frame.head.size() + writer->total_bytes() + frame.tail.size();
-  if (!take_inline_bytes(bytes)) {
+  auto client = of.client;
+  if (!take_inline_bytes(client, bytes)) {
     give_up();
     return;
   }
@@ -255,21 +263,23 @@ void mp_door::retrieve_inline(job of, const engine_actor& actor, const mp::kv_la
     auto ended = std::move(state->of);
     if (state->message.size() == 0 || !state->corrupt.empty())
       refuse(ended);
-    else
+    else {
+      counters_.add(mp_count::retrieves);
       answer(ended, std::move(state->message));
+    }
   };
-  auto accepted
-    = workers_.submit(worker_pool::priority::copy, [this, state, bytes, finish]() mutable {
-        state->message = inline_buffers_->message(bytes);
-        if (state->message.size() > 0)
-          state->corrupt = fill_retrieve_frame(
-            options_.pool, state->plan.chunks, state->writer, state->frame,
-            static_cast<std::byte*>(state->message.data()), options_.verify_checksums);
-        state = nullptr;
-        unit_.post(std::move(finish));
-      });
+  auto accepted = workers_.submit(
+    worker_pool::priority::copy, [this, state, client, bytes, finish]() mutable {
+      state->message = inline_buffers_->message(client, bytes);
+      if (state->message.size() > 0)
+        state->corrupt = fill_retrieve_frame(
+          options_.pool, state->plan.chunks, state->writer, state->frame,
+          static_cast<std::byte*>(state->message.data()), options_.verify_checksums);
+      state = nullptr;
+      unit_.post(std::move(finish));
+    });
   if (!accepted) {
-    inline_buffers_->give_back(bytes);
+    inline_buffers_->give_back(client, bytes);
     finish();
   }
 }

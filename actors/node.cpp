@@ -119,12 +119,20 @@ caf::error node::open() {
   auto policy = make_eviction_policy(config_.eviction);
   if (!policy)
     return std::move(policy.error());
+  if (config_.mp_port) {
+    event_log_options events;
+    events.incarnation = boot_number(boot_id_);
+    events.max_events = config_.event_history;
+    events_ = system_->spawn<kv_event_log>(events);
+  }
   manager_ = system_->spawn<storage_manager>(
     std::make_unique<pool_tier>(pool_->capacity_bytes(), std::move(*policy)),
-    manager_options(config_));
+    manager_options(config_), events_);
   for (unsigned i = 0; i < thread_count(config_.io_threads); ++i) {
     units_.push_back(std::make_unique<io_unit>(*system_));
     units_.back()->run_inline(manager_);
+    if (events_)
+      units_.back()->run_inline(events_);
     units_.back()->start();
   }
   // The first step shows whether there is any memory at all: without, do not start.
@@ -140,6 +148,7 @@ caf::error node::open() {
     parts.push_back(caf::actor_cast<caf::actor>(lm_server_));
   if (mp_server_) {
     parts.push_back(caf::actor_cast<caf::actor>(sessions_));
+    parts.push_back(caf::actor_cast<caf::actor>(events_));
     parts.push_back(caf::actor_cast<caf::actor>(mp_server_));
   }
   supervisor_ = system_->spawn(supervisor, failure_fd_, std::move(parts));
@@ -205,6 +214,7 @@ caf::error node::open_mp_door() {
   mp_unit_ = std::make_unique<io_unit>(*system_);
   mp_unit_->run_inline(manager_);
   mp_unit_->run_inline(sessions_);
+  mp_unit_->run_inline(events_);
   mp_unit_->start();
   mp_server_config setup;
   setup.socket = std::move(*socket);
@@ -222,7 +232,9 @@ caf::error node::open_mp_door() {
   options.max_inline_bytes = config_.pool_bytes / 2;
   options.verify_checksums = config_.checksum;
   options.lm_port = lm_port_;
+  options.events = events_;
   options.engine.manager = manager_;
+  options.engine.observer = events_;
   options.engine.shared = !pool_->name().empty();
   options.engine.write_ttl = config_.write_ttl;
   options.engine.reap_after = config_.reap_timeout;
@@ -330,7 +342,7 @@ void node::stop(std::chrono::milliseconds grace) {
     for (auto& part :
          {supervisor_, caf::actor_cast<caf::actor>(lm_server_),
           caf::actor_cast<caf::actor>(mp_server_), caf::actor_cast<caf::actor>(sessions_),
-          caf::actor_cast<caf::actor>(manager_)})
+          caf::actor_cast<caf::actor>(events_), caf::actor_cast<caf::actor>(manager_)})
       if (part)
         self->send_exit(part, caf::exit_reason::user_shutdown);
   }
@@ -339,6 +351,7 @@ void node::stop(std::chrono::milliseconds grace) {
   mp_door_ = nullptr;
   mp_server_ = nullptr;
   sessions_ = nullptr;
+  events_ = nullptr;
   manager_ = nullptr;
   system_->await_all_actors_done();
   units_.clear();

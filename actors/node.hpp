@@ -103,6 +103,7 @@ private:
   std::vector<std::unique_ptr<io_unit>> units_;
   std::unique_ptr<io_unit> mp_unit_; ///< Its own: no lm:// connection waits for a long prompt.
   lm_server_actor lm_server_;
+  kv_event_log_actor events_;
   session_table_actor sessions_;
   mp_server_actor mp_server_;
   const mp_door* mp_door_ = nullptr; ///< Of `mp_server_`.

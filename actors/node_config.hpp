@@ -4,6 +4,7 @@
 
 #include "actors/log.hpp"
 #include "backends/shm_pool.hpp"
+#include "messages/token_hash.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -32,7 +33,10 @@ struct node_config {
   std::chrono::milliseconds write_ttl{600'000};
   std::chrono::milliseconds read_ttl{300'000};
   std::chrono::milliseconds reap_timeout{30'000};
-  std::string admin_token_file; ///< Empty: routes that change something need loopback.
+  mp::token_hash_algorithm token_hash = mp::token_hash_algorithm::blake3;
+  std::string token_hash_seed;     ///< Of sha256_cbor; empty: random, so another one each time.
+  uint32_t event_history = 32'768; ///< KV events kept for those who read late.
+  std::string admin_token_file;    ///< Empty: routes that change something need loopback.
   log::level log_level = log::level::info;
   log::format log_format = log::format::text;
 };

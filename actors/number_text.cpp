@@ -69,11 +69,20 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
   auto digits = text.substr(0, text.find_first_not_of("0123456789."));
   auto unit = text.substr(digits.size());
   auto number = parse_number<double>(digits);
-  auto factor = unit == "ms" ? 1.0 : unit == "s" ? 1000.0 : unit == "m" ? 60'000.0 : 0.0;
+  auto factor = unit == "ms"  ? 1.0
+                : unit == "s" ? 1000.0
+                : unit == "m" ? 60'000.0
+                : unit == "h" ? 3'600'000.0
+                              : 0.0;
   constexpr double max_ms = 24.0 * 3600 * 1000;
   if (!number || *number * factor < 1 || *number * factor > max_ms)
     return std::nullopt;
   return std::chrono::milliseconds{static_cast<int64_t>(*number * factor)};
+}
+
+std::string duration_text(std::chrono::milliseconds duration) {
+  return duration.count() % 1000 == 0 ? std::to_string(duration.count() / 1000) + "s"
+                                      : std::to_string(duration.count()) + "ms";
 }
 
 std::string size_text(uint64_t bytes) {

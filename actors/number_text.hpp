@@ -23,9 +23,12 @@ std::optional<T> parse_number(std::string_view text) {
   return result;
 }
 
-/// "5s", "500ms", "1.5m". @returns nothing for less than 1 ms, more than a day, or anything
+/// "5s", "500ms", "1.5m", "2h". @returns nothing for less than 1 ms, more than a day, or anything
 /// else.
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
+
+/// In seconds if they are whole, or else in milliseconds; `parse_duration` reads it back.
+std::string duration_text(std::chrono::milliseconds duration);
 
 /// "1GiB", "512MiB", "1.5GiB", "4GB" (powers of ten), "4Gi", "4096": bytes.
 /// @returns nothing for what is not a size or does not fit 64 bits.

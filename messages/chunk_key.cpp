@@ -11,7 +11,7 @@ constexpr size_t layout_at = 6;
 constexpr size_t hash_at = 14;
 constexpr size_t digest_at = 46;
 constexpr size_t salt_size_at = 54;
-constexpr size_t salt_at = 55;
+constexpr size_t salt_at = 56;
 constexpr char format = 1;
 
 void put(std::string& text, size_t at, uint64_t value, size_t bytes) {
@@ -38,7 +38,7 @@ chunk_key_prefix::chunk_key_prefix(uint32_t world_size, uint64_t layout_digest,
     text_(salt_at, '\0') {
   text_[1] = format;
   put(text_, layout_at, layout_digest, 8);
-  put(text_, salt_size_at, salt.size(), 1);
+  put(text_, salt_size_at, salt.size(), 2);
   text_.append(salt);
   text_.append(model);
 }
@@ -58,7 +58,7 @@ std::optional<chunk_key> parse_chunk_key(std::string_view bytes) {
   auto ranks = static_cast<uint32_t>(get(bytes, rank_at, 4));
   auto world_size = ranks >> 24;
   auto rank = ranks & 0xff;
-  auto salt_size = static_cast<size_t>(get(bytes, salt_size_at, 1));
+  auto salt_size = static_cast<size_t>(get(bytes, salt_size_at, 2));
   if (ranks != kv_rank(world_size, rank) || salt_at + salt_size > bytes.size())
     return std::nullopt;
   chunk_identity chunk{};

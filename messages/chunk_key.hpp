@@ -36,10 +36,10 @@ struct chunk_key {
 ///   6..13   layout digest
 ///   14..45  token hash
 ///   46..53  second, independent digest of the tokens: a collision of the first is a miss
-///   54      length of the salt in bytes, then the salt, then the model name
+///   54..55  length of the salt in bytes, then the salt, then the model name
 class chunk_key_prefix {
 public:
-  /// @pre the salt has at most 255 bytes
+  /// @pre the salt has less than 64 KiB
   chunk_key_prefix(uint32_t world_size, uint64_t layout_digest, std::string_view salt,
                    std::string_view model);
 

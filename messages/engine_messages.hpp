@@ -255,6 +255,7 @@ struct liveness {
   /// Reaped, but slots are still handed out: does this process still map the pool? Answer by
   /// `fence_engine` if it does not, or cannot be seen.
   bool wants_fence = false;
+  bool forgotten = false; ///< Nothing is left of it, and it was silent for long.
   process_id process;
 };
 
@@ -478,7 +479,8 @@ typename Inspector::result_type inspect(Inspector& f, check_liveness&) {
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, liveness& x) {
-  return f(caf::meta::type_name("liveness"), x.registered, x.wants_fence, x.process);
+  return f(caf::meta::type_name("liveness"), x.registered, x.wants_fence, x.forgotten,
+           x.process);
 }
 
 template <class Inspector>

@@ -14,7 +14,7 @@ constexpr size_t max_model_bytes = 1024;
 constexpr size_t max_request_id_bytes = 4096;
 constexpr size_t max_salt_characters = 128;
 /// What a salt takes as UTF-8, and what a chunk's key can hold of it.
-constexpr size_t max_salt_bytes = 255;
+constexpr size_t max_salt_bytes = 512;
 constexpr uint64_t max_readers = 128;
 
 size_t character_count(std::string_view utf8) {

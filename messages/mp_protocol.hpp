@@ -127,6 +127,8 @@ struct register_request {
   /// @param chunk_size tokens per chunk of this node
   /// @returns the layout, or why it is none (`make_kv_layout`).
   caf::expected<kv_layout> layout(uint32_t chunk_size) const;
+
+  friend bool operator==(const register_request&, const register_request&) = default;
 };
 
 struct unregister_request {

@@ -133,6 +133,47 @@ std::string encode_retrieve_slots(std::span<const slot> slots, const kv_layout& 
   });
 }
 
+std::string encode_event_batch(std::string_view model, const kv_event_batch& batch) {
+  auto pack_hash = [](packer& to, std::string_view hash) {
+    to.pack_bin(static_cast<uint32_t>(hash.size()));
+    to.pack_bin_body(hash.data(), static_cast<uint32_t>(hash.size()));
+  };
+  return packed([&](packer& to) {
+    to.pack_map(5);
+    pack_text(to, "enabled");
+    to.pack_true();
+    pack_text(to, "incarnation");
+    to.pack_uint64(batch.incarnation);
+    pack_text(to, "next_cursor");
+    to.pack_uint64(batch.next_cursor);
+    pack_text(to, "lost");
+    batch.lost ? to.pack_true() : to.pack_false();
+    pack_text(to, "events");
+    to.pack_array(static_cast<uint32_t>(batch.events.size()));
+    for (auto& event : batch.events) {
+      to.pack_map(7);
+      pack_text(to, "seq");
+      to.pack_uint64(event.seq);
+      pack_text(to, "kind");
+      pack_text(to, event.stored ? "stored" : "removed");
+      pack_text(to, "medium");
+      pack_text(to, "CPU");
+      pack_text(to, "model_name");
+      pack_text(to, model);
+      pack_text(to, "block_hashes");
+      to.pack_array(1);
+      pack_hash(to, event.block_hash);
+      pack_text(to, "parent_block_hash");
+      event.parent_block_hash.empty() ? (void)to.pack_nil()
+                                      : pack_hash(to, event.parent_block_hash);
+      pack_text(to, "token_ids");
+      to.pack_array(static_cast<uint32_t>(event.tokens.size()));
+      for (auto token : event.tokens)
+        to.pack_uint32(token);
+    }
+  });
+}
+
 retrieve_frame encode_retrieve_data(uint64_t data_bytes, std::span<const slot> slots,
                                     const kv_layout& layout) {
   return {packed([&](packer& to) { pack_retrieve_head(to, true, data_bytes); }),

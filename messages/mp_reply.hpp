@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "messages/event_messages.hpp"
 #include "messages/kv_layout.hpp"
 #include "messages/object.hpp"
 
@@ -45,5 +46,8 @@ struct retrieve_frame {
 };
 retrieve_frame encode_retrieve_data(uint64_t data_bytes, std::span<const slot> slots,
                                     const kv_layout& layout);
+
+/// One push of an event stream.
+std::string encode_event_batch(std::string_view model, const kv_event_batch& batch);
 
 } // namespace kvasir::mp

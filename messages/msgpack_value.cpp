@@ -66,7 +66,7 @@ public:
 
   bool visit_str(const char* data, uint32_t size) {
     if (in_key_ && depth_ == 1) {
-      root.fields.emplace_back(std::string_view{data, size}, msgpack_value{});
+      root.fields.push_back({std::string_view{data, size}, msgpack_value{}});
       return true;
     }
     return scalar([&](msgpack_value& v) {
@@ -109,6 +109,8 @@ public:
   bool start_map(uint32_t size) {
     if (size > frame_.size() / 2 || ++depth_ > max_depth)
       return false;
+    if (depth_ == 1 && size > msgpack_value::max_fields)
+      return false;
     if (depth_ == 1)
       root.what = msgpack_value::kind::map;
     else if (!mark_other())
@@ -139,7 +141,7 @@ private:
     if (depth == 0)
       return &root;
     if (depth == 1 && root.what == msgpack_value::kind::map && !root.fields.empty())
-      return &root.fields.back().second;
+      return &root.fields.back().value;
     return nullptr;
   }
 
@@ -179,8 +181,8 @@ private:
 
 const msgpack_value* msgpack_value::find(std::string_view name) const {
   for (auto i = fields.rbegin(); i != fields.rend(); ++i)
-    if (i->first == name)
-      return &i->second;
+    if (i->name == name)
+      return &i->value;
   return nullptr;
 }
 

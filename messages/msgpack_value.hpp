@@ -11,7 +11,6 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace kvasir::mp {
@@ -21,8 +20,14 @@ namespace kvasir::mp {
 /// its content left out (`kind::other`).
 ///
 /// Texts and binaries point into the bytes that were parsed.
-class msgpack_value {
-public:
+struct msgpack_value {
+  /// A map may have this many fields. The protocol's largest has ten, but what a newer client
+  /// adds is skipped, not refused. A field takes a hundred times the memory of its shortest
+  /// spelling.
+  static constexpr uint32_t max_fields = 64;
+
+  struct field;
+
   enum class kind : uint8_t { nil, boolean, integer, real, text, binary, integers, map, other };
 
   kind what = kind::nil;
@@ -34,12 +39,17 @@ public:
   std::span<const std::byte> binary; ///< Of a binary.
   /// Of an array of integers that all fit.
   std::vector<uint32_t> integers;
-  std::vector<std::pair<std::string_view, msgpack_value>> fields;
+  std::vector<field> fields;
 
   /// The last field of that name; null if there is none.
   const msgpack_value* find(std::string_view name) const;
 
   std::optional<uint64_t> as_unsigned(uint64_t lowest, uint64_t highest) const;
+};
+
+struct msgpack_value::field {
+  std::string_view name;
+  msgpack_value value;
 };
 
 /// Parses one frame. Memory is proportional to the frame, however long it claims its arrays to be.

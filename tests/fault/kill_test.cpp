@@ -109,8 +109,8 @@ TEST_CASE("SIGKILL in the middle of a start does not stand in the way of the nex
   uint64_t seed = 0;
   auto random = seeded(seed);
   CAPTURE(seed);
-  const std::vector<std::string> arguments{"--lm-port", "0",           "--http-port",
-                                           "0",         "--pool-size", "256MiB"};
+  const std::vector<std::string> arguments{"--lm-port",   "0", "--mp-port",   "0",
+                                           "--http-port", "0", "--pool-size", "256MiB"};
   // How long a start takes here tells where to strike.
   auto before = std::chrono::steady_clock::now();
   { running_daemon whole{arguments}; }

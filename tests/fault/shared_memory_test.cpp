@@ -102,8 +102,8 @@ TEST_CASE("a name that is taken is refused with path and owner, and left alone")
       CAPTURE(name);
       CAPTURE(mode);
       auto path = "/dev/shm/lmcache_l1_pool_" + name;
-      auto ended = run("kvasird", {"--lm-port", "0", "--http-port", "0", "--pool-size", "16MiB",
-                                   "--shm", mode, "--shm-name", name});
+      auto ended = run("kvasird", {"--lm-port", "0", "--mp-port", "0", "--http-port", "0",
+                                   "--pool-size", "16MiB", "--shm", mode, "--shm-name", name});
       CHECK(ended.exit_code == 1);
       CHECK(ended.took < 10s); // Two asked for.
       CHECK(ended.out.empty());
@@ -231,8 +231,9 @@ TEST_CASE("an old view of the pool stays valid after a restart") {
 TEST_CASE("a /dev/shm that is too small: refused if demanded, private memory otherwise") {
   if (!can_unshare())
     return;
-  auto refused = run("/usr/bin/unshare", in_tiny_shm({"--lm-port", "0", "--http-port", "0",
-                                                      "--pool-size", "64MiB", "--shm", "on"}));
+  auto refused
+    = run("/usr/bin/unshare", in_tiny_shm({"--lm-port", "0", "--mp-port", "0", "--http-port",
+                                           "0", "--pool-size", "64MiB", "--shm", "on"}));
   CHECK(refused.exit_code == 1);
   CHECK(refused.out.empty());
   CHECK_MESSAGE(line_count(refused.err) == 1, refused.err);

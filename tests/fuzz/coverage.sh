@@ -10,4 +10,5 @@ cmake --build "$build" -j2 --target kvasir_wire_tests >>"$build.log" || { tail -
 LLVM_PROFILE_FILE="$build/lm.profraw" "$build/bin/kvasir_wire_tests" --test-suite="lm *,mp *" --minimal
 llvm-profdata merge -o "$build/lm.profdata" "$build/lm.profraw"
 llvm-cov report "$build/bin/kvasir_wire_tests" -instr-profile="$build/lm.profdata" \
-  "$root"/messages/lm_*.cpp "$root"/messages/*pickle*.cpp
+  "$root"/messages/lm_*.cpp "$root"/messages/mp_*.cpp \
+  "$root"/messages/msgpack_value.cpp "$root"/messages/*pickle*.cpp

@@ -37,6 +37,24 @@ def tensor_lists():
     yield b"\x80\x04]\x94N\x94h\0j\1\0\0\0q\x02r\x03\0\0\0\x85\x86\x87."
 
 
+def mp_requests():
+    """Operation frames, and requests as the fuzzer frames them; long ones and repetitions stay out."""
+    seen = set()
+    for strategy in ("shm", "pickle"):
+        conversation = MP_GOLDEN / f"conversation_{strategy}_chunk16.json"
+        for x in json.loads(conversation.read_text())["messages"]:
+            if x.get("dir") != "C->S" or x["op"] == "stream-control":
+                continue
+            _, op, *arguments = (bytes.fromhex(y["hex"]) for y in x["frames"])
+            yield op
+            number = {"subscribe_kv_events": 100}.get(x["op"], op[0] if len(op) == 1 else None)
+            kind = (number, *((y[:1], len(y)) for y in arguments))
+            if number is None or kind in seen or any(len(y) > 800 for y in arguments):
+                continue
+            seen.add(kind)
+            yield bytes([number]) + b"".join(len(y).to_bytes(2, "little") + y for y in arguments)
+
+
 def main():
     for name in ("client_frames.json", "server_frames.json", "malformed_client_headers.json"):
         for x in vectors(name):
@@ -57,6 +75,8 @@ def main():
             write("lm_remote_metadata", bytes.fromhex(x["hex"]))
     for data in tensor_lists():
         write("tensor_pickle", data)
+    for data in mp_requests():
+        write("mp_request", data)
 
 
 main()

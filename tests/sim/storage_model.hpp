@@ -2,8 +2,10 @@
 
 #pragma once
 
+#include "actors/storage_manager.hpp"
 #include "backends/memory_tier.hpp"
 #include "backends/slot_allocator.hpp"
+#include "messages/chunk_messages.hpp"
 #include "messages/storage_messages.hpp"
 #include "support/simulation.hpp"
 
@@ -20,7 +22,9 @@ namespace kvasir::test {
 using storage_request
   = std::variant<reserve_write, finish_write, abort_write, acquire_read, release_read,
                  end_owner, check_exist, list_objects, remove_object, clear_objects,
-                 check_pressure, get_storage_status>;
+                 check_pressure, get_storage_status, reserve_chunks, expire_writes,
+                 finish_chunks, seal_chunks, hold_prefix, acquire_chunks, end_leases, set_quota,
+                 get_quotas>;
 
 /// What a storage manager must know and answer, written down as plainly as possible: a map of
 /// what is readable and a map of who holds what. It learns of each request when the manager
@@ -30,18 +34,21 @@ using storage_request
 /// whether there was room.
 class storage_model {
 public:
+  enum class kind { write, read, chunk, expired };
+
   struct lease {
     owner_id owner = 0;
-    bool write = false;
+    kind what = kind::write;
     std::string key;
     slot where;
     object_layout layout;
     uint64_t checksum = 0;
+    std::string parent{}; ///< Of a chunk.
   };
 
-  storage_model(const memory_tier& tier, size_t max_waiting)
+  storage_model(const memory_tier& tier, const storage_manager_options& options)
     : tier_(tier),
-      max_waiting_(max_waiting) {}
+      options_(options) {}
 
   /// The first thing that was wrong; empty so far.
   const std::string& failure() const { return failure_; }
@@ -70,6 +77,17 @@ public:
     std::visit([&](auto& what) { check(request, what, answer); }, request.what);
   }
 
+  /// What an observer of the manager is told.
+  void on_change(const object_change& change) {
+    auto& key = change.key.bytes;
+    if (!key.starts_with('\0'))
+      fail("an observer was told of a value");
+    if (change.stored == observed_.contains(key))
+      fail("an observer was told what it knew already");
+    change.stored ? (void)observed_.insert(key) : (void)observed_.erase(key);
+    cleared_.erase(key);
+  }
+
   /// What must hold between any two messages.
   void check_invariants() {
     if (auto wrong = tier_.audit(); !wrong.empty())
@@ -82,6 +100,7 @@ public:
       fail("published objects are neither there nor accounted for");
     learn_evictions(usage);
     check_slots(usage);
+    check_observed();
   }
 
   /// After everybody was answered and every owner ended.
@@ -100,6 +119,8 @@ public:
            + std::to_string(readable) + " readable");
     if (usage.held_bytes != 0)
       fail("a hold is left over");
+    if (!cleared_.empty())
+      fail("an observer was never told of a clear");
   }
 
   bool all_answered() const { return waiting_.empty(); }
@@ -109,6 +130,8 @@ private:
     slot where;
     object_layout layout;
     uint64_t checksum = 0;
+    bool sealed = true;
+    std::optional<std::pair<std::string, slot>> parent{}; ///< It had when it was published.
   };
 
   struct asked {
@@ -117,7 +140,8 @@ private:
     size_t answers = 0;
     errc expected{}; ///< The error it must get; 0: none, or one that depends on room.
     bool must_fail = false;
-    bool found = false; ///< For `remove_object`.
+    bool found = false;                            ///< For `remove_object`.
+    std::vector<std::optional<lease>> published{}; ///< For `finish_chunks`, one by one.
   };
 
   static uint64_t padded(const slot& where) {
@@ -126,9 +150,9 @@ private:
 
   // -- what a request does --------------------------------------------------------------
 
-  std::optional<lease> take(asked& from, lease_id id, bool write) {
+  std::optional<lease> take(asked& from, lease_id id, kind what) {
     auto found = leases_.find(id);
-    if (found == leases_.end() || found->second.write != write) {
+    if (found == leases_.end() || found->second.what != what) {
       from.must_fail = true;
       from.expected = errc::not_reserved;
       ++counts_.unknown_leases;
@@ -143,17 +167,17 @@ private:
   void handle(uint64_t id, asked&, const acquire_read&) { waiting_.insert(id); }
 
   void handle(uint64_t, asked& self, const finish_write& what) {
-    if (auto ended = take(self, what.id, true))
+    if (auto ended = take(self, what.id, kind::write))
       readable_[ended->key] = {ended->where, ended->layout, what.checksum};
   }
 
   void handle(uint64_t, asked& self, const abort_write& what) {
-    if (take(self, what.id, true))
+    if (take(self, what.id, kind::write))
       ++counts_.aborted_writes;
   }
 
   void handle(uint64_t, asked& self, const release_read& what) {
-    auto ended = take(self, what.id, false);
+    auto ended = take(self, what.id, kind::read);
     if (!ended || !what.corrupt)
       return;
     ++counts_.corrupt_objects;
@@ -165,7 +189,7 @@ private:
   void handle(uint64_t, asked&, const end_owner& what) {
     std::erase_if(leases_, [&](auto& entry) {
       auto mine = entry.second.owner == what.owner;
-      counts_.aborted_writes += mine && entry.second.write;
+      counts_.aborted_writes += mine && entry.second.what != kind::read;
       return mine;
     });
     for (auto id : waiting_) {
@@ -183,7 +207,26 @@ private:
     self.found = readable_.erase(what.key.bytes) > 0;
   }
 
-  void handle(uint64_t, asked&, const clear_objects&) { readable_.clear(); }
+  void handle(uint64_t, asked&, const clear_objects& what) {
+    std::erase_if(readable_, [&](auto& entry) {
+      auto kept = !what.force && is_held(entry.second.where);
+      if (!kept && entry.first.starts_with('\0'))
+        cleared_.insert(entry.first);
+      return !kept;
+    });
+  }
+
+  // storage_chunk_model.hpp
+  void handle(uint64_t, asked& self, const expire_writes& what);
+  void handle(uint64_t, asked& self, const finish_chunks& what);
+  void handle(uint64_t, asked& self, const seal_chunks& what);
+  void handle(uint64_t, asked& self, const hold_prefix& what);
+  void handle(uint64_t, asked& self, const acquire_chunks& what);
+  void handle(uint64_t, asked& self, const end_leases& what);
+  void handle(uint64_t, asked&, const set_quota& what) {
+    limits_[what.tenant] = what.limit_bytes;
+  }
+
   template <class Request> // All others change nothing.
   void handle(uint64_t, asked&, const Request&) {}
 
@@ -218,13 +261,8 @@ private:
       count_busy(got.error());
       return;
     }
-    auto& where = got->where;
-    if (where.size_bytes != what.size_bytes || where.offset_bytes % 4096 != 0
-        || where.offset_bytes + padded(where) > tier_.usage().usable_bytes)
-      fail("a slot of the wrong size or place");
-    if (!slots_seen_.insert({where.offset_bytes, where.generation}).second)
-      fail("a slot was handed out again under the same generation");
-    add({what.owner, true, what.key.bytes, where, what.layout, 0}, got->id);
+    check_new(got->where, what.size_bytes);
+    add({what.owner, kind::write, what.key.bytes, got->where, what.layout, 0}, got->id);
   }
 
   void check(asked& self, const acquire_read& what, caf::message& answer) {
@@ -242,7 +280,8 @@ private:
       return fail("a read found what is not readable");
     if (got->checksum != found->second.checksum || got->layout != found->second.layout)
       fail("a read got another checksum or layout than was stored");
-    add({what.owner, false, what.key.bytes, got->where, got->layout, got->checksum}, got->id);
+    add({what.owner, kind::read, what.key.bytes, got->where, got->layout, got->checksum},
+        got->id);
   }
 
   void check(asked& self, const remove_object&, caf::message& answer) {
@@ -253,14 +292,21 @@ private:
 
   void check(asked& self, const check_exist& what, caf::message& answer) {
     auto got = unwrap_checked<exist_result>(self, answer);
-    if (!got || got->found.size() != what.keys.size())
+    if (got)
+      check_existence(what.keys, got->found);
+    else
+      fail("a question about existence was refused");
+  }
+
+  void check_existence(const std::vector<object_key>& keys, const std::vector<uint8_t>& found) {
+    if (found.size() != keys.size())
       return fail("a question about existence was not answered key by key");
-    for (size_t i = 0; i < what.keys.size(); ++i) {
-      auto known = readable_.contains(what.keys[i].bytes);
-      if (got->found[i] == 1 && !known)
+    for (size_t i = 0; i < keys.size(); ++i) {
+      auto known = readable_.contains(keys[i].bytes);
+      if (found[i] == 1 && !known)
         fail("a key exists that is not readable");
-      if (got->found[i] == 0 && known)
-        missing_.insert(what.keys[i].bytes);
+      if (found[i] == 0 && known)
+        missing_.insert(keys[i].bytes);
     }
   }
 
@@ -280,19 +326,60 @@ private:
 
   void check(asked& self, const get_storage_status&, caf::message& answer);
 
+  // storage_chunk_model.hpp
+  void check(asked& self, const reserve_chunks& what, caf::message& answer);
+  void check(asked& self, const finish_chunks& what, caf::message& answer);
+  void check(asked& self, const hold_prefix& what, caf::message& answer);
+  void check(asked& self, const acquire_chunks& what, caf::message& answer);
+  void check(asked& self, const get_quotas& what, caf::message& answer);
+
   // -- bookkeeping ----------------------------------------------------------------------
 
   void count_busy(const caf::error& why) {
     if (why != errc::busy)
       return;
     ++counts_.rejected_busy;
-    if (waiting_.size() < max_waiting_)
+    if (waiting_.size() < options_.max_waiting)
       fail("busy, although fewer than the limit wait");
   }
 
   void add(lease what, lease_id id) {
     if (!leases_.emplace(id, std::move(what)).second)
       fail("a lease id was given out twice");
+  }
+
+  void check_new(const slot& where, uint64_t size_bytes) {
+    if (where.size_bytes != size_bytes || where.offset_bytes % 4096 != 0
+        || where.offset_bytes + padded(where) > tier_.usage().usable_bytes)
+      fail("a slot of the wrong size or place");
+    if (!slots_seen_.insert({where.offset_bytes, where.generation}).second)
+      fail("a slot was handed out again under the same generation");
+  }
+
+  bool is_held(const slot& where) const {
+    return std::any_of(leases_.begin(), leases_.end(), [&](auto& entry) {
+      return entry.second.what == kind::read && entry.second.where == where;
+    });
+  }
+
+  uint64_t held_bytes() const {
+    std::map<std::pair<uint64_t, uint64_t>, uint64_t> held;
+    for (auto& [id, open] : leases_)
+      if (open.what == kind::read)
+        held[{open.where.offset_bytes, open.where.generation}] = padded(open.where);
+    uint64_t result = 0;
+    for (auto& entry : held)
+      result += entry.second;
+    return result;
+  }
+
+  void check_observed() {
+    for (auto& [key, object] : readable_)
+      if (key.starts_with('\0') && !observed_.contains(key))
+        fail("an observer does not know a chunk");
+    for (auto& key : observed_)
+      if (!readable_.contains(key) && !cleared_.contains(key))
+        fail("an observer knows a chunk that is gone");
   }
 
   void check_listed(const object_info& listed) {
@@ -321,6 +408,17 @@ private:
       if (present.contains(key))
         fail("a readable object was reported missing");
     missing_.clear();
+    for (auto& key : passed_)
+      if (!present.contains(key))
+        fail("a chunk gave way to one behind it");
+    passed_.clear();
+    for (auto& [key, object] : readable_) {
+      if (!object.parent || !present.contains(key) || present.contains(object.parent->first))
+        continue;
+      auto parent = readable_.find(object.parent->first);
+      if (parent != readable_.end() && parent->second.where == object.parent->second)
+        fail("a chunk was evicted before its child");
+    }
     evictions_
       += std::erase_if(readable_, [&](auto& entry) { return !present.contains(entry.first); });
     if (evictions_ != usage.evicted_objects)
@@ -349,7 +447,7 @@ private:
   }
 
   const memory_tier& tier_;
-  size_t max_waiting_;
+  storage_manager_options options_;
   std::string failure_;
   std::map<uint64_t, asked> requests_;
   std::set<uint64_t> waiting_; ///< Handled, not answered.
@@ -357,6 +455,10 @@ private:
   std::map<std::string, stored> readable_;
   std::set<std::pair<uint64_t, uint64_t>> slots_seen_;
   std::set<std::string> missing_; ///< Reported absent by this message.
+  std::set<std::string> passed_;  ///< Resident chunks in front of those that it reserved.
+  std::set<std::string> observed_;
+  std::set<std::string> cleared_; ///< Of these, what is gone and not yet told.
+  std::map<std::string, uint64_t> limits_;
   uint64_t evictions_ = 0;
   storage_status counts_;
 };
@@ -366,25 +468,26 @@ inline void storage_model::check(asked& self, const get_storage_status&, caf::me
   if (!got)
     return fail("the status was refused");
   uint64_t claimed = 0;
+  uint64_t staged = 0;
+  uint64_t expired = 0;
   uint64_t writes = 0;
-  std::map<std::pair<uint64_t, uint64_t>, uint64_t> held;
   for (auto& [id, open] : leases_) {
-    writes += open.write;
-    if (open.write)
+    writes += open.what != kind::read;
+    expired += open.what == kind::expired;
+    if (open.what == kind::write)
       claimed += padded(open.where);
-    else
-      held[{open.where.offset_bytes, open.where.generation}] = padded(open.where);
+    else if (open.what != kind::read)
+      staged += padded(open.where);
   }
-  uint64_t held_bytes = 0;
-  for (auto& entry : held)
-    held_bytes += entry.second;
   auto compare = [&](const char* what, uint64_t have, uint64_t want) {
     if (have != want)
       fail(std::string{"status: "} + what + " is " + std::to_string(have) + ", not "
            + std::to_string(want));
   };
   compare("claimed_bytes", got->claimed_bytes, claimed);
-  compare("held_bytes", got->held_bytes, held_bytes);
+  compare("held_bytes", got->held_bytes, held_bytes());
+  compare("staged_bytes", got->staged_bytes, staged);
+  compare("expired_leases", got->expired_leases, expired);
   compare("write_leases", got->write_leases, writes);
   compare("read_leases", got->read_leases, leases_.size() - writes);
   compare("waiting", got->waiting, waiting_.size());
@@ -393,6 +496,14 @@ inline void storage_model::check(asked& self, const get_storage_status&, caf::me
   compare("aborted_writes", got->aborted_writes, counts_.aborted_writes);
   compare("corrupt_objects", got->corrupt_objects, counts_.corrupt_objects);
   compare("unknown_leases", got->unknown_leases, counts_.unknown_leases);
+  compare("chunks_stored", got->chunks_stored, counts_.chunks_stored);
+  compare("chunks_redundant", got->chunks_redundant, counts_.chunks_redundant);
+  compare("chunks_late", got->chunks_late, counts_.chunks_late);
+  compare("chunks_no_room", got->chunks_no_room, counts_.chunks_no_room);
+  compare("prefix_lookups", got->prefix_lookups, counts_.prefix_lookups);
+  compare("prefix_chunks_asked", got->prefix_chunks_asked, counts_.prefix_chunks_asked);
+  compare("prefix_chunks_held", got->prefix_chunks_held, counts_.prefix_chunks_held);
+  compare("prefixes_cut", got->prefixes_cut, counts_.prefixes_cut);
   compare("rejected_busy", got->rejected_busy, counts_.rejected_busy);
   compare("rejected_too_large", got->rejected_too_large, counts_.rejected_too_large);
   compare("rejected_out_of_memory", got->rejected_out_of_memory,

@@ -1,4 +1,4 @@
-#include "sim/storage_world.hpp"
+#include "sim/storage_chunk_clients.hpp"
 
 #include <doctest/doctest.h>
 
@@ -40,6 +40,11 @@ TEST_CASE("no seed makes the storage manager break what must hold") {
     sum.aborted_writes += result.last.aborted_writes;
     sum.rejected_busy += result.last.rejected_busy;
     sum.unknown_leases += result.last.unknown_leases;
+    sum.chunks_stored += result.last.chunks_stored;
+    sum.chunks_late += result.last.chunks_late;
+    sum.chunks_no_room += result.last.chunks_no_room;
+    sum.prefix_chunks_held += result.last.prefix_chunks_held;
+    sum.prefixes_cut += result.last.prefixes_cut;
   }
   // A simulation in which nothing happens finds nothing.
   CHECK(sum.hits > 0);
@@ -48,9 +53,16 @@ TEST_CASE("no seed makes the storage manager break what must hold") {
   CHECK(sum.aborted_writes > 0);
   CHECK(sum.rejected_busy > 0);
   CHECK(sum.unknown_leases > 0);
+  CHECK(sum.chunks_stored > 0);
+  CHECK(sum.chunks_late > 0);
+  CHECK(sum.chunks_no_room > 0);
+  CHECK(sum.prefix_chunks_held > 0);
+  CHECK(sum.prefixes_cut > 0);
   MESSAGE("hits ", sum.hits, ", published ", sum.published, ", evicted ", sum.evicted_objects,
           ", aborted ", sum.aborted_writes, ", busy ", sum.rejected_busy, ", unknown leases ",
-          sum.unknown_leases);
+          sum.unknown_leases, ", chunks stored ", sum.chunks_stored, ", late ", sum.chunks_late,
+          ", without room ", sum.chunks_no_room, ", held as prefixes ", sum.prefix_chunks_held,
+          ", prefixes cut ", sum.prefixes_cut);
 }
 
 TEST_CASE("the same seed gives the same run, message by message") {
@@ -66,7 +78,8 @@ TEST_CASE("the same seed gives the same run, message by message") {
 TEST_CASE("each planted bug is found within 1000 seeds that the correct code passes") {
   for (auto planted :
        {fault::skipped_abort, fault::double_release, fault::stale_epoch, fault::lost_reply,
-        fault::overlapping_slot, fault::forgotten_hold, fault::published_abort}) {
+        fault::overlapping_slot, fault::forgotten_hold, fault::published_abort,
+        fault::published_expiry, fault::forgotten_parent}) {
     uint64_t seed = 0;
     storage_world::outcome found;
     while (found.failure.empty() && ++seed <= 1000)

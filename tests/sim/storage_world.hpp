@@ -5,7 +5,7 @@
 #include "actors/storage_manager.hpp"
 #include "backends/eviction_policy.hpp"
 #include "backends/pool_tier.hpp"
-#include "sim/storage_model.hpp"
+#include "sim/storage_chunk_model.hpp"
 #include "support/faulty_tier.hpp"
 #include "support/simulation.hpp"
 
@@ -45,18 +45,25 @@ public:
     options.max_claimed_bytes = between(2, 4) * max_object * slot_allocator::page_bytes;
     options.max_held_bytes = between(2, 4) * max_object * slot_allocator::page_bytes;
     options.max_waiting = between(1, 8);
+    options.max_staged_bytes = between(1, 4) * pages_ * slot_allocator::page_bytes / 4;
+    options.max_prefix_held_bytes = between(1, 4) * pages_ * slot_allocator::page_bytes / 4;
     max_object_bytes_ = options.max_object_bytes;
     memory_.resize(pages_);
     auto tier = std::make_unique<pool_tier>(
       pages_ * slot_allocator::page_bytes,
       std::move(*make_eviction_policy(one_in(2) ? "lru" : "s3fifo")));
-    model_ = std::make_unique<storage_model>(*tier, options.max_waiting);
+    model_ = std::make_unique<storage_model>(*tier, options);
     sim_.box().observe = [this](uint64_t id, caf::message& answer) {
       on_answer(id, answer);
     };
     auto period = between(1, 40); // Bugs are rarely constant.
     auto faulty = std::make_unique<faulty_tier>(std::move(tier), planted, period);
-    manager_ = sim_.system().spawn<storage_manager>(std::move(faulty), options);
+    caf::actor_config observer_config{nullptr};
+    auto observer = caf::make_actor<change_box, caf::strong_actor_ptr>(
+      sim_.system().next_actor_id(), sim_.system().node(), &sim_.system(), observer_config,
+      [this](const object_change& change) { model_->on_change(change); });
+    manager_ = sim_.system().spawn<storage_manager>(
+      std::move(faulty), options, caf::actor_cast<object_observer_actor>(observer));
     mailbox_
       = dynamic_cast<caf::scheduled_actor*>(caf::actor_cast<caf::abstract_actor*>(manager_));
     door_ = caf::actor_cast<caf::strong_actor_ptr>(manager_);
@@ -65,6 +72,12 @@ public:
       door_ = caf::make_actor<lossy_door, caf::strong_actor_ptr>(
         sim_.system().next_actor_id(), sim_.system().node(), &sim_.system(), config, door_,
         20 * period);
+    }
+    if (planted == fault::published_expiry) {
+      caf::actor_config config{nullptr};
+      door_ = caf::make_actor<forgetful_door, caf::strong_actor_ptr>(
+        sim_.system().next_actor_id(), sim_.system().node(), &sim_.system(), config, door_,
+        period);
     }
     clients_.resize(between(2, 6));
     for (auto& client : clients_)
@@ -112,6 +125,10 @@ private:
     std::deque<std::pair<uint64_t, caf::message>> incoming{}; ///< Answers on their way back.
     std::vector<open_write> writes{};
     std::vector<read_lease> reads{};
+    std::vector<open_write> chunks{};   ///< Reserved.
+    std::vector<open_write> expired{};  ///< It may still write into these.
+    std::vector<read_lease> unhashed{}; ///< Held to be hashed.
+    std::vector<lease_id> prefix_holds{};
     std::vector<lease_id> spent{}; ///< Leases it ended, to end them again.
   };
 
@@ -215,6 +232,8 @@ private:
     else if (answer.match_elements<read_lease>()) {
       to.reads.push_back(answer.get_as<read_lease>(0));
       verify(to.reads.back());
+    } else {
+      receive_chunks(to, answer);
     }
   }
 
@@ -222,6 +241,8 @@ private:
 
   void act(size_t who) {
     auto& self = clients_[who];
+    if (one_in(2))
+      return act_on_chunks(who);
     auto dice = between(0, 15);
     if (dice < 2)
       send(who, reserve_write{self.owner, any_key(), any_layout(), any_size()});
@@ -246,12 +267,28 @@ private:
     if (dice < 3)
       send(who, remove_object{any_key()});
     else if (dice < 4)
-      send(who, clear_objects{});
+      send(who, clear_objects{one_in(2)});
     else if (dice < 6)
       send(who, get_storage_status{});
     else
       end_client(who);
   }
+
+  // storage_chunk_clients.hpp
+  void act_on_chunks(size_t who);
+  void claim_chunks(size_t who);
+  void finish_some_chunks(size_t who);
+  void end_some_chunks(size_t who);
+  void seal_some_chunks(size_t who);
+  void end_spent_chunk(size_t who, lease_id id);
+  void receive_chunks(client_state& to, caf::message& answer);
+  void write_all(open_write& write);
+  uint64_t hash(const read_lease& read);
+  std::string any_tenant() { return one_in(2) ? "" : one_in(2) ? "a" : "b"; }
+  static object_key chunk_key(uint64_t prompt, uint64_t number) {
+    return {std::string(1, '\0') + "c" + std::to_string(prompt) + "." + std::to_string(number)};
+  }
+  std::vector<object_key> any_chunks();
 
   object_layout any_layout() { return {static_cast<int32_t>(between(0, 4)), 1, {}}; }
 
@@ -290,6 +327,8 @@ private:
   }
 
   void verify(const read_lease& read) {
+    if (!read.sealed)
+      return;
     for (uint64_t i = 0; i < page_count(read.where); ++i)
       if (memory_[first_page(read.where) + i] != read.checksum)
         return model_->fail("a reader saw bytes of another object, or torn ones");
@@ -315,6 +354,8 @@ private:
   void end_something_spent(size_t who) {
     auto& spent = clients_[who].spent;
     auto id = spent.empty() || one_in(4) ? random_() : spent[random_() % spent.size()];
+    if (one_in(2))
+      return end_spent_chunk(who, id);
     if (one_in(3))
       send(who, finish_write{id, 0});
     else if (one_in(2))
@@ -330,6 +371,10 @@ private:
       verify(read);
     self.reads.clear();
     self.writes.clear();
+    self.chunks.clear();
+    self.expired.clear();
+    self.unhashed.clear();
+    self.prefix_holds.clear();
     send(who, end_owner{self.owner});
     self.owner = ++last_owner_;
   }
@@ -415,12 +460,5 @@ private:
   uint64_t digest_ = 0;
   storage_status last_status_;
 };
-
-/// One life of a storage manager.
-inline storage_world::outcome simulate(uint64_t seed, fault planted = fault::none,
-                                       uint64_t steps = 4000) {
-  storage_world world{seed, planted};
-  return world.run(steps);
-}
 
 } // namespace kvasir::test

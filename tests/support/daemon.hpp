@@ -89,9 +89,10 @@ public:
       unlink(path.c_str()); // After a SIGKILL nobody else does.
   }
 
-  /// "kvasird ready lm=HOST:PORT mp=off http=HOST:PORT cluster=off"
+  /// "kvasird ready lm=HOST:PORT mp=HOST:PORT http=HOST:PORT cluster=off"
   const std::string& ready_line() const { return ready_line_; }
   uint16_t lm_port() const { return port_after(" lm="); }
+  uint16_t mp_port() const { return port_after(" mp="); }
   uint16_t http_port() const { return port_after(" http="); }
 
   child_process& process() { return process_; }
@@ -134,7 +135,8 @@ public:
 
 private:
   static std::vector<std::string> with_defaults(std::vector<std::string> arguments) {
-    const std::array<std::pair<std::string, std::string>, 4> defaults{{{"--lm-port", "0"},
+    const std::array<std::pair<std::string, std::string>, 5> defaults{{{"--lm-port", "0"},
+                                                                       {"--mp-port", "0"},
                                                                        {"--http-port", "0"},
                                                                        {"--pool-size", "64MiB"},
                                                                        {"--io-threads", "2"}}};

@@ -7,6 +7,7 @@
 #include <caf/mailbox_element.hpp>
 #include <caf/monitorable_actor.hpp>
 
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,8 @@ enum class fault : uint8_t {
   overlapping_slot, ///< Memory is handed out that belongs to another object.
   forgotten_hold,   ///< An object that is read can be evicted.
   published_abort,  ///< A torn write becomes readable.
+  published_expiry, ///< A write that expired becomes readable.
+  forgotten_parent, ///< A chunk can be evicted before its child.
 };
 
 constexpr std::string_view to_string(fault what) {
@@ -43,6 +46,10 @@ constexpr std::string_view to_string(fault what) {
       return "a forgotten hold";
     case fault::published_abort:
       return "a published abort";
+    case fault::published_expiry:
+      return "a published expiry";
+    case fault::forgotten_parent:
+      return "a forgotten parent";
   }
   return "?";
 }
@@ -68,7 +75,10 @@ public:
 
   caf::expected<reserved_object> reserve(const object_claim& claim,
                                          size_t& evict_budget) override {
-    auto result = inner_->reserve(claim, evict_budget);
+    auto seen = claim;
+    if (what_ == fault::forgotten_parent && !claim.parent.empty() && strikes_())
+      seen.parent = {};
+    auto result = inner_->reserve(seen, evict_budget);
     if (result && what_ == fault::overlapping_slot) {
       if (strikes_() && last_.size_bytes >= claim.size_bytes)
         result->where.offset_bytes = last_.offset_bytes;
@@ -147,6 +157,52 @@ private:
   fault what_;
   strike_counter strikes_;
   slot last_;
+};
+
+/// Stands in front of a storage manager and keeps every n-th expiry to itself: of those of
+/// several writes, for a single one may be of a lease that is not there, which must be counted.
+class forgetful_door final : public caf::monitorable_actor {
+public:
+  forgetful_door(caf::actor_config& config, caf::strong_actor_ptr behind, uint64_t period)
+    : caf::monitorable_actor(config),
+      behind_(std::move(behind)),
+      strikes_(period) {}
+
+  void enqueue(caf::mailbox_element_ptr element, caf::execution_unit* unit) override {
+    auto& content = element->content();
+    if (content.match_elements<expire_writes>()
+        && content.get_as<expire_writes>(0).leases.size() > 1 && strikes_())
+      element = caf::make_mailbox_element(element->sender, element->mid, {}, expire_writes{});
+    behind_->enqueue(std::move(element), unit);
+  }
+
+  const char* name() const override { return "forgetful_door"; }
+
+private:
+  caf::strong_actor_ptr behind_;
+  strike_counter strikes_;
+};
+
+/// Hands on what an observer of a storage manager is told, while the manager tells it.
+class change_box final : public caf::monitorable_actor {
+public:
+  using listener = std::function<void(const object_change&)>;
+
+  change_box(caf::actor_config& config, listener listen)
+    : caf::monitorable_actor(config),
+      listen_(std::move(listen)) {}
+
+  void enqueue(caf::mailbox_element_ptr element, caf::execution_unit*) override {
+    auto content = element->move_content_to_message();
+    if (content.match_elements<objects_changed>())
+      for (auto& change : content.get_as<objects_changed>(0).changes)
+        listen_(change);
+  }
+
+  const char* name() const override { return "change_box"; }
+
+private:
+  listener listen_;
 };
 
 /// Stands in front of an actor and makes it forget whom to answer, every n-th time.

@@ -6,6 +6,8 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <initializer_list>
@@ -14,6 +16,7 @@
 #include <vector>
 
 using namespace kvasir;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -65,8 +68,16 @@ TEST_CASE("without arguments everything has its default") {
   auto config = accepted(parse({}));
   CHECK(config.host == "127.0.0.1");
   CHECK(config.lm_port == 65432);
+  CHECK(config.mp_port == 5555);
   CHECK(config.http_port == 8080);
   CHECK(config.pool_bytes == 1ull << 30);
+  CHECK(config.chunk_size == 256);
+  CHECK(config.write_ttl == 600s);
+  CHECK(config.read_ttl == 300s);
+  CHECK(config.reap_timeout == 30s);
+  CHECK(config.token_hash == mp::token_hash_algorithm::blake3);
+  CHECK(config.token_hash_seed.empty());
+  CHECK(config.event_history == 32768);
   CHECK(config.max_object_bytes == 1ull << 28);
   CHECK(config.eviction == "s3fifo");
   CHECK(config.io_threads >= 1);
@@ -104,7 +115,21 @@ TEST_CASE("every setting can be given as a flag") {
                                 "--log-level",
                                 "debug",
                                 "--log-format",
-                                "json"}));
+                                "json",
+                                "--chunk-size",
+                                "16",
+                                "--write-ttl",
+                                "10m",
+                                "--read-ttl",
+                                "2h",
+                                "--reap-timeout",
+                                "500ms",
+                                "--token-hash",
+                                "sha256_cbor",
+                                "--token-hash-seed",
+                                "0",
+                                "--event-history",
+                                "7"}));
   CHECK(config.host == "::");
   CHECK(config.lm_port == 0);
   CHECK_FALSE(config.http_port);
@@ -119,6 +144,27 @@ TEST_CASE("every setting can be given as a flag") {
   CHECK(config.admin_token_file == "/t");
   CHECK(config.log_level == log::level::debug);
   CHECK(config.log_format == log::format::json);
+  CHECK_FALSE(config.mp_port);
+  CHECK(config.chunk_size == 16);
+  CHECK(config.write_ttl == 10min);
+  CHECK(config.read_ttl == 2h);
+  CHECK(config.reap_timeout == 500ms);
+  CHECK(config.token_hash == mp::token_hash_algorithm::sha256_cbor);
+  CHECK(config.token_hash_seed == "0");
+  CHECK(config.event_history == 7);
+}
+
+TEST_CASE("durations have a unit, and their text can be read back") {
+  CHECK(parse_duration("600s") == 600s);
+  CHECK(parse_duration("500ms") == 500ms);
+  CHECK(parse_duration("1.5m") == 90s);
+  CHECK(parse_duration("24h") == 24h);
+  for (auto bad : {"", "5", "s", "-1s", "0s", "25h", "1d", "1 s", "nans", "1e3s", "0.5ms"})
+    CHECK_MESSAGE(!parse_duration(bad), bad);
+  CHECK(duration_text(600s) == "600s");
+  CHECK(duration_text(1500ms) == "1500ms");
+  for (auto value : {1ms, 1000ms, 86'400'000ms})
+    CHECK(parse_duration(duration_text(value)) == value);
 }
 
 TEST_CASE("sizes are read in binary and decimal units") {
@@ -180,12 +226,23 @@ TEST_CASE("wrong values are refused by the name under which they were given") {
     {{"--log-level", "verbose"}, "debug, info"},
     {{"--log-format", "xml"}, "text or json"},
     {{"--host", ""}, "--host"},
-    {{"--mp-port", "5555"}, "not served by this version"},
+    {{"--mp-port", "65536"}, "--mp-port=65536"},
+    {{"--mp-port", "8080"}, "both 8080"},
+    {{"--mp-port", "65432"}, "both 65432"},
+    {{"--chunk-size", "0"}, "1 to 65536"},
+    {{"--chunk-size", "65537"}, "1 to 65536"},
+    {{"--write-ttl", "600"}, "--write-ttl=600"},
+    {{"--read-ttl", "0s"}, "--read-ttl=0s"},
+    {{"--reap-timeout", "-1s"}, "--reap-timeout=-1s"},
+    {{"--token-hash", "builtin"}, "from one process to the next"},
+    {{"--token-hash", "md5"}, "blake3 or sha256_cbor"},
+    {{"--token-hash-seed", "0"}, "contradicts token-hash blake3"},
+    {{"--event-history", "0"}, "--event-history=0"},
     {{"--cluster-port", "1"}, "not served by this version"},
     {{"--unknown", "1"}, "--unknown"},
     {{"--lm-port"}, "--lm-port"},
     {{"--lm-port", "1", "--lm-port", "2"}, "--lm-port"},
-    {{"--lm-port", "off", "--http-port", "off"}, "nothing to serve"},
+    {{"--lm-port", "off", "--mp-port", "off", "--http-port", "off"}, "nothing to serve"},
     {{"--lm-port", "8080"}, "both 8080"},
     {{"--shm", "off", "--shm-name", "x"}, "contradicts"},
     {{"--disk-path", "/x"}, "--disk-path"},
@@ -212,10 +269,10 @@ TEST_CASE("a flag wins over the environment and that over the file") {
 
 TEST_CASE("nothing in the environment or the file goes unnoticed") {
   CHECK(contains(refusal(parse({}, {"KVASIR_POOL=1GiB"})), "KVASIR_POOL"));
-  CHECK(contains(refusal(parse({}, {"KVASIR_CHUNK_SIZE=256"})), "KVASIR_CHUNK_SIZE"));
+  CHECK(contains(refusal(parse({}, {"KVASIR_L1_SIZE_GB=1"})), "KVASIR_L1_SIZE_GB"));
   CHECK(contains(refusal(parse({}, {"KVASIR_LM_PORT=x"})), "KVASIR_LM_PORT=x"));
   for (auto content : {"pool = 1GiB\n", "[lm]\nport = 1\n", "lm-port = [1, 2]\n", "x\n",
-                       "lm-port\n", "lm-port = 1\nlm-port = 2\n", "chunk-size = 256\n", ""}) {
+                       "lm-port\n", "lm-port = 1\nlm-port = 2\n", "l1-size-gb = 1\n", ""}) {
     temporary_file file{content};
     CHECK_MESSAGE(contains(refusal(parse({"--config", file.path()})), file.path()), content);
   }
@@ -237,11 +294,14 @@ TEST_CASE("variables that Kubernetes sets for a Service named kvasir are no sett
 TEST_CASE("what --print-config shows can be read back") {
   auto shown
     = parse({"--print-config", "--pool-size", "64MiB", "--shm-name", "x", "--http-port", "off",
-             "--eviction", "lru", "--host", "::1", "--admin-token-file", "/some where/t"});
+             "--eviction", "lru", "--host", "::1", "--admin-token-file", "/some where/t",
+             "--write-ttl", "1.5s", "--token-hash", "sha256_cbor", "--token-hash-seed", "a b"});
   REQUIRE(std::holds_alternative<print_text>(shown));
   auto text = std::get<print_text>(shown).text;
   CHECK(contains(text, "pool-size = \"64MiB\"\n"));
   CHECK(contains(text, "max-object-size = \"16MiB\"\n"));
+  CHECK(contains(text, "write-ttl = \"1500ms\"\n"));
+  CHECK(contains(text, "token-hash = \"sha256_cbor\"\n"));
   temporary_file file{text};
   auto again = parse({"--print-config", "--config", file.path()});
   REQUIRE(std::holds_alternative<print_text>(again));
@@ -253,6 +313,7 @@ TEST_CASE("starts as lmcache_server does") {
     auto config = accepted(parse({"0.0.0.0", "8080"}, {}, program));
     CHECK(config.host == "0.0.0.0");
     CHECK(config.lm_port == 8080);
+    CHECK_FALSE(config.mp_port);
     CHECK_FALSE(config.http_port);
     CHECK(accepted(parse({"h", "1", "cpu"}, {}, program)).lm_port == 1);
     CHECK(contains(refusal(parse({"h", "1", "cuda"}, {}, program)), "cpu"));
@@ -269,18 +330,114 @@ TEST_CASE("starts as lmcache_server does") {
   CHECK(config.pool_bytes == 1ull << 29);
 }
 
+TEST_CASE("starts as lmcache server does") {
+  const std::pair<const char*, std::vector<const char*>> starts[]
+    = {{"/opt/bin/lmcache", {"server"}}, {"kvasird", {"server"}}};
+  for (auto [program, words] : starts) {
+    auto config = accepted(parse(words, {}, program));
+    CHECK_FALSE(config.lm_port);
+    CHECK(config.mp_port == 5555);
+    CHECK(config.http_port == 8080);
+    words.insert(words.end(), {"--port", "7"});
+    CHECK(accepted(parse(words, {}, program)).mp_port == 7);
+    CHECK(accepted(parse(words, {"KVASIR_LM_PORT=8"}, program)).lm_port == 8);
+    words.insert(words.end(), {"--mp-port", "7"});
+    CHECK(contains(refusal(parse(words, {}, program)), "contradict"));
+    words = {"server", "h", "7"};
+    CHECK(contains(refusal(parse(words, {}, program)), "'h'"));
+  }
+  CHECK(contains(refusal(parse({"ping"}, {}, "lmcache")), "lmcache server"));
+  CHECK(contains(refusal(parse({}, {}, "lmcache")), "lmcache server"));
+  // Compat: a host may be called so.
+  auto config = accepted(parse({"server", "7"}, {}, "lmcache_server"));
+  CHECK(config.host == "server");
+  CHECK(config.lm_port == 7);
+}
+
 TEST_CASE("understands the main flags of lmcache server") {
-  auto result
-    = parse({"--host", "h", "--http-port", "8081", "--l1-size-gb", "1.5", "--chunk-size", "256",
-             "--shm-name", "/lmcache_l1_pool_y", "--eviction-policy", "LRU"});
+  auto result = parse({"server",
+                       "--host",
+                       "h",
+                       "--port",
+                       "5556",
+                       "--http-host",
+                       "h",
+                       "--http-port",
+                       "8081",
+                       "--l1-size-gb",
+                       "1.5",
+                       "--chunk-size",
+                       "16",
+                       "--shm-name",
+                       "/lmcache_l1_pool_y",
+                       "--eviction-policy",
+                       "LRU",
+                       "--supported-transfer-mode",
+                       "engine_driven",
+                       "--hash-algorithm",
+                       "sha256_cbor",
+                       "--l1-align-bytes",
+                       "4096",
+                       "--l1-write-ttl-seconds",
+                       "60",
+                       "--l1-read-ttl-seconds",
+                       "1.5",
+                       "--worker-reap-timeout-seconds",
+                       "120",
+                       "--kv-event-log-size",
+                       "9"});
   auto config = accepted(result);
+  CHECK(config.host == "h");
+  CHECK(config.mp_port == 5556);
+  CHECK(config.http_port == 8081);
   CHECK(config.pool_bytes == 3ull << 29);
-  CHECK(config.eviction == "lru");
+  CHECK(config.chunk_size == 16);
   CHECK(config.shm_name == "lmcache_l1_pool_y");
-  CHECK(std::get<run_node>(result).notices.size() == 1);
-  CHECK(contains(refusal(parse({"--port", "5555"})), "--lm-port"));
-  CHECK(contains(refusal(parse({"--l1-size-gb", "1", "--pool-size", "1GiB"})), "contradict"));
-  CHECK(contains(refusal(parse({"--eviction-policy", "FIFO"})), "unknown eviction policy"));
+  CHECK(config.eviction == "lru");
+  CHECK(config.token_hash == mp::token_hash_algorithm::sha256_cbor);
+  CHECK(config.write_ttl == 60s);
+  CHECK(config.read_ttl == 1500ms);
+  CHECK(config.reap_timeout == 120s);
+  CHECK(config.event_history == 9);
+  CHECK(std::get<run_node>(result).notices.empty());
+}
+
+TEST_CASE(
+  "flags of lmcache server that say nothing to kvasird are accepted, and the log says so") {
+  auto result = parse({"server", "--no-l1-use-lazy", "--max-workers", "4", "--eviction-ratio",
+                       "0.2", "--supported-transfer-mode", "auto"});
+  accepted(result);
+  const auto& notices = std::get<run_node>(result).notices;
+  CHECK(notices.size() == 4);
+  for (auto name :
+       {"--no-l1-use-lazy", "--max-workers", "--eviction-ratio", "--supported-transfer-mode"})
+    CHECK_MESSAGE(std::any_of(notices.begin(), notices.end(),
+                              [&](const std::string& line) { return contains(line, name); }),
+                  name);
+}
+
+TEST_CASE("what lmcache server does and kvasird does not is refused with a reason") {
+  const std::pair<std::vector<const char*>, const char*> cases[] = {
+    {{"--supported-transfer-mode", "lmcache_driven"}, "engine-driven"},
+    {{"--hash-algorithm", "builtin"}, "from one process to the next"},
+    {{"--hash-algorithm", "blake3", "--token-hash", "blake3"}, "contradict"},
+    {{"--l1-align-bytes", "8192"}, "4096"},
+    {{"--l1-align-bytes", "0"}, "4096"},
+    {{"--http-host", "0.0.0.0"}, "one address"},
+    {{"--transport", "grpc"}, "zmq"},
+    {{"--engine-type", "blend"}, "prefixes"},
+    {{"--eviction-policy", "IsolatedLRU"}, "unknown eviction policy"},
+    {{"--worker-reap-timeout-seconds", "0"}, "seconds"},
+    {{"--max-workers", "x"}, "not a number"},
+    {{"--l1-use-lazy", "--no-l1-use-lazy"}, "contradict"},
+    {{"--no-l1-use-lazy", "1"}, "unexpected argument '1'"},
+    {{"--l1-size-gb", "1", "--pool-size", "1GiB"}, "contradict"},
+    {{"--l2-adapter", "{}"}, "--l2-adapter"},
+  };
+  for (auto [words, expected] : cases) {
+    words.insert(words.begin(), "server");
+    CHECK_MESSAGE(contains(refusal(parse(words)), expected), expected);
+  }
   for (auto bad : {"-1", "nan", "x", "1e30", "0"})
     CHECK(contains(refusal(parse({"--l1-size-gb", bad})), "--l1-size-gb"));
 }
@@ -288,8 +445,9 @@ TEST_CASE("understands the main flags of lmcache server") {
 TEST_CASE("help and version are printed") {
   auto help = parse({"--help"});
   REQUIRE(std::holds_alternative<print_text>(help));
-  for (const auto& option : config_options())
-    CHECK(contains(std::get<print_text>(help).text, "--" + std::string{option.name}));
+  for (auto options : {config_options(), lmcache_options()})
+    for (const auto& option : options)
+      CHECK(contains(std::get<print_text>(help).text, "--" + std::string{option.name}));
   auto version = parse({"--version"});
   REQUIRE(std::holds_alternative<print_text>(version));
   CHECK(std::get<print_text>(version).text.starts_with("kvasird "));

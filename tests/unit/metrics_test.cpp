@@ -20,11 +20,21 @@ node_status numbered_status() {
   result.pool_name = "p";
   result.storage.used_bytes = (1ull << 40) + 1;
   result.storage.hits = 7;
+  result.storage.staged_bytes = 8192;
+  result.storage.prefixes_cut = 5;
   result.io_requests = 9;
   result.http_wrong_protocol = 3;
   result.lm.open_connections = 2;
   result.lm.counters.resize(lm_count_infos().size());
   std::iota(result.lm.counters.begin(), result.lm.counters.end(), 100);
+  result.mp.open_connections = 4;
+  result.mp.counters.resize(mp_count_infos().size());
+  std::iota(result.mp.counters.begin(), result.mp.counters.end(), 500);
+  result.sessions.lookups_open = 6;
+  result.engines.resize(2);
+  result.engines[0].registered = true;
+  result.engines[0].handed_out_bytes = 40;
+  result.engines[1].handed_out_bytes = 2;
   return result;
 }
 
@@ -58,6 +68,8 @@ TEST_CASE("metrics show the numbers of the status exactly") {
   CHECK(shown["kvasir_pool_shared"] == "1");
   CHECK(shown["kvasir_pool_used_bytes"] == "1099511627777");
   CHECK(shown["kvasir_hits_total"] == "7");
+  CHECK(shown["kvasir_staged_bytes"] == "8192");
+  CHECK(shown["kvasir_prefixes_cut_total"] == "5");
   CHECK(shown["kvasir_io_requests_total"] == "9");
   CHECK(shown["kvasir_http_wrong_protocol_total"] == "3");
   CHECK(shown["kvasir_lm_open_connections"] == "2");
@@ -65,6 +77,15 @@ TEST_CASE("metrics show the numbers of the status exactly") {
   for (size_t i = 0; i < infos.size(); ++i)
     CHECK(shown["kvasir_lm_" + std::string{infos[i].name} + "_total"]
           == std::to_string(100 + i));
+  CHECK(shown["kvasir_mp_clients"] == "4");
+  const auto& mp_infos = mp_count_infos();
+  for (size_t i = 0; i < mp_infos.size(); ++i)
+    CHECK(shown["kvasir_mp_" + std::string{mp_infos[i].name} + "_total"]
+          == std::to_string(500 + i));
+  CHECK(shown["kvasir_lookups_open"] == "6");
+  CHECK(shown["kvasir_engines"] == "2");
+  CHECK(shown["kvasir_engines_registered"] == "1");
+  CHECK(shown["kvasir_handed_out_bytes"] == "42");
 }
 
 TEST_CASE("a label keeps its line whatever is in it") {
