@@ -93,5 +93,22 @@ class Answer:
         return Answer(**json.loads(path.read_text()))
 
 
+@dataclass
+class MpManifest:
+    """What process A stored through an MP server: the same chunks for every world size."""
+
+    threads: int
+    prompt_sha256: str
+    chunk_tokens: int
+    chunk_sha256: list[str]  # of [2, layers, tokens, kv_heads * head_dim], all ranks together
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+    @staticmethod
+    def read(path: Path) -> "MpManifest":
+        return MpManifest(**json.loads(path.read_text()))
+
+
 def sha256_of_tokens(tokens: list[int]) -> str:
     return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()

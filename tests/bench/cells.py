@@ -13,7 +13,8 @@ MEMCPY_SIZES = [64 * KIB, MIB, 16 * MIB]
 # Ratios that are reported, as (numerator, denominator).
 RATIOS = [("kvasird", "null"), ("kvasird", "null-quickack"), ("kvasird", "redis"),
           ("kvasird", "python"), ("kvasird", "kvasird-nochecksum"),
-          ("kvasird-nochecksum", "null")]
+          ("kvasird-nochecksum", "null"), ("kvasird", "echo"), ("kvasird", "memcpy"),
+          ("kvasird-inline", "python-inline")]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class LoadCell:
     @property
     def unit(self):
         return "op/s" if self.op == "exist" or self.split else "MB/s"
+
+    def measure(self, target, server, bin_dir, secs):
+        return measure_load(self, target, server, bin_dir, secs)
 
     def targets(self):
         if self.split:  # two sends are LMCache's habit; Redis' protocol has no such client
@@ -114,7 +118,7 @@ def measure_load_cell(cell, targets, servers, bin_dir, secs, rounds, complain):
     for index in range(rounds):
         for name in rotated(names, index):
             try:
-                result = measure_load(cell, targets[name], servers[name], bin_dir, secs)
+                result = cell.measure(targets[name], servers[name], bin_dir, secs)
                 if result["bad"]:
                     complain(f"{cell.name}: {result['bad']} wrong answers from {name}")
             except ServerError as error:

@@ -1,6 +1,6 @@
-// A ROUTER that answers every request at once with the same result and does nothing else: what a
-// server of the MP protocol reaches of its rate is what remains after its work. A lookup is one
-// chunk's hit for a client that asks.
+// A ROUTER that answers every request at once with the same result, or with none where the protocol
+// has none, and does nothing else: what a server of the MP protocol reaches of its rate is what
+// remains after its work.
 
 #include "socket_io.hpp"
 
@@ -33,9 +33,14 @@ int main(int argc, char** argv) try {
     }
     if (count < 3)
       continue;
-    for (auto& frame : frames)
-      socket.send(frame, zmq::send_flags::sndmore);
-    socket.send(zmq::str_buffer("\1"), zmq::send_flags::none);
+    // Without a result: lookup, free_lookup_locks, end_session.
+    auto operation = frames[2].to_string_view();
+    auto has_result = operation != "\x08" && operation != "\x0c" && operation != "\x0d";
+    socket.send(frames[0], zmq::send_flags::sndmore);
+    socket.send(frames[1], zmq::send_flags::sndmore);
+    socket.send(frames[2], has_result ? zmq::send_flags::sndmore : zmq::send_flags::none);
+    if (has_result)
+      socket.send(zmq::str_buffer("\1"), zmq::send_flags::none);
   }
 } catch (const std::exception& error) {
   kvasir::bench::give_up(error.what());

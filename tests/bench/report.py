@@ -2,7 +2,8 @@
 
 TITLES = {"null": "null", "null-quickack": "null, quick ACK", "kvasird": "kvasird",
           "kvasird-nochecksum": "kvasird, integrity off", "redis": "Redis",
-          "python": "LMCache (Python)"}
+          "python": "LMCache (Python)", "echo": "echo", "memcpy": "memcpy, one thread",
+          "kvasird-inline": "kvasird, inline", "python-inline": "LMCache (Python), inline"}
 
 
 def number(value):

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Compares kvasird with a null server, Redis and LMCache's Python server, side by side.
 
+There are two suites: lm (the default) and mp, LMCache's multiprocess protocol over ZeroMQ.
+
 Every cell (operation, size, connections, depth) is run in rounds. In a round all targets are
 put under the same load one after the other, and the order rotates from round to round. Reported
 are the median and range of each target, and the median and range of the per-round ratios: a
@@ -22,20 +24,25 @@ import sys
 from pathlib import Path
 
 import cells
+import mp_suite
 import report
 from servers import ServerError, find_targets
 
 ROOT = Path(__file__).resolve().parents[2]
-EVERY_TARGET = ["null", "null-quickack", "kvasird", "kvasird-nochecksum", "redis", "python"]
-OTHER_CELLS = ["memcpy", "start", "object-memory"]
+EVERY_TARGET = {
+    "lm": ["null", "null-quickack", "kvasird", "kvasird-nochecksum", "redis", "python"],
+    "mp": mp_suite.EVERY_TARGET,
+}
+OTHER_CELLS = {"lm": ["memcpy", "start", "object-memory"], "mp": ["start"]}
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
+    add("suite", nargs="?", choices=EVERY_TARGET, default="lm")
     add("--cells", default="", metavar="REGEX", help="only the cells whose name it finds")
-    add("--targets", default=",".join(EVERY_TARGET), help="comma-separated (default: %(default)s)")
+    add("--targets", help="comma-separated (default: all of the suite)")
     add("--secs", type=float, default=1.0, help="seconds per measurement")
     add("--rounds", type=int, default=7)
     add("--quick", action="store_true", help="2 rounds of 0.2 s, 20 000 objects: a smoke run")
@@ -56,8 +63,9 @@ def parse_arguments():
         arguments.objects = min(arguments.objects, 20_000)
     if arguments.rounds < 1 or arguments.secs < 0.01 or arguments.objects < 1000:
         parser.error("--rounds >= 1, --secs >= 0.01 and --objects >= 1000 please")
-    arguments.targets = arguments.targets.split(",")
-    if unknown := set(arguments.targets) - set(EVERY_TARGET):
+    every = EVERY_TARGET[arguments.suite]
+    arguments.targets = arguments.targets.split(",") if arguments.targets else every
+    if unknown := set(arguments.targets) - set(every):
         parser.error(f"unknown targets: {', '.join(sorted(unknown))}")
     arguments.kvasird = arguments.kvasird or arguments.bin_dir / "kvasird"
     return arguments
@@ -114,7 +122,8 @@ class Run:
 
     def find(self, pool_size):
         chosen = self.arguments
-        return find_targets(chosen.targets, chosen.bin_dir, chosen.kvasird,
+        find = mp_suite.find_targets if chosen.suite == "mp" else find_targets
+        return find(chosen.targets, chosen.bin_dir, chosen.kvasird,
                             chosen.kvasird_args.split(), chosen.python, pool_size)
 
     def complain(self, text):
@@ -135,13 +144,13 @@ class Run:
 
     def load(self):
         """The cells of load: all servers run at once, and only one has work at a time."""
-        chosen = [cell for cell in cells.load_cells() if self.wants(cell.name)]
+        chosen = [cell for cell in load_cells(self.arguments) if self.wants(cell.name)]
         if not chosen:
             return
         used = {name for cell in chosen for name in cell.targets()} & set(self.targets)
         servers = {}
         try:
-            for name in [name for name in EVERY_TARGET if name in used]:
+            for name in [name for name in self.targets if name in used]:
                 try:
                     servers[name] = self.targets[name].start(self.log_dir)
                     servers[name].settle()
@@ -160,16 +169,20 @@ class Run:
 
     def others(self):
         chosen = self.arguments
-        if self.wants("memcpy"):
+        if chosen.suite == "lm" and self.wants("memcpy"):
             self.finish_cell(cells.measure_memcpy(chosen.bin_dir, chosen.secs, chosen.rounds))
         if self.wants("start"):
             self.finish_cell(cells.measure_start(self.targets, self.log_dir, chosen.rounds,
                                                  self.complain))
-        if self.wants("object-memory"):
+        if chosen.suite == "lm" and self.wants("object-memory"):
             # A slot is 4 KiB at least: a million of them need more than the usual pool.
             roomy, _ = self.find("5GiB")
             self.finish_cell(cells.measure_object_memory(
                 roomy, self.log_dir, chosen.bin_dir, chosen.objects, self.complain))
+
+
+def load_cells(arguments):
+    return mp_suite.load_cells(arguments.python) if arguments.suite == "mp" else cells.load_cells()
 
 
 def print_progress(cell):
@@ -186,7 +199,8 @@ def main():
         print(report.markdown(json.loads(Path(arguments.markdown).read_text())))
         return 0
     if arguments.list:
-        print("\n".join([*(cell.name for cell in cells.load_cells()), *OTHER_CELLS]))
+        names = [cell.name for cell in load_cells(arguments)]
+        print("\n".join([*names, *OTHER_CELLS[arguments.suite]]))
         return 0
     run = Run(arguments)
     for name, why in run.report["left_out"].items():

@@ -83,31 +83,33 @@ class Server:
 
 @dataclass(frozen=True)
 class Target:
-    """A kind of server. `command` may hold {port}, replaced by a free one."""
+    """A kind of server. `command` may hold {port} and {other port}, replaced by free ones."""
 
     name: str
     title: str
-    protocol: str  # as lm_load spells it: lm or resp
+    protocol: str  # lm, resp or mp
     command: list = field(default_factory=list)
     keeps_values: bool = True
-    # Prints "... ready lm=HOST:PORT ..." once it serves; others are asked until they answer.
+    # Prints "... ready lm=HOST:PORT mp=HOST:PORT ..." once it serves; others are asked until
+    # they answer.
     announces: bool = True
 
     def start(self, log_dir):
         port = 0 if self.announces else free_port()
-        command = [part.replace("{port}", str(port)) for part in self.command]
+        ports = {"{port}": str(port), "{other port}": str(free_port())}
+        command = [ports.get(part, part) for part in self.command]
         log_dir.mkdir(parents=True, exist_ok=True)
         with open(log_dir / f"{self.name}.log", "ab") as log:
             start = time.monotonic()
             try:
                 process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stderr=log,
+                    command, env={**os.environ, "LMCACHE_TRACK_USAGE": "false"}, stdin=subprocess.DEVNULL, stderr=log,
                     stdout=subprocess.PIPE if self.announces else log)
             except OSError as error:
                 raise ServerError(f"{self.name}: {error}") from error
         try:
             if self.announces:
-                port = read_announced_port(process)
+                port = read_announced_port(process, self.protocol)
             else:
                 wait_until_served(process, self.protocol, port)
         except ServerError as error:
@@ -125,7 +127,27 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def read_announced_port(process):
+class NoServer:
+    """Stands where nothing runs between the measurements: they start a program of their own."""
+
+    pid = port = 0
+    alive = staticmethod(lambda: True)
+    settle = stop = staticmethod(lambda: None)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A target that is measured without a server."""
+
+    name: str
+    command: list
+    protocol: str = "none"
+
+    def start(self, _log_dir):
+        return NoServer()
+
+
+def read_announced_port(process, protocol):
     """Reads up to the ready line; what the server prints later is dropped."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     text = b""
@@ -137,16 +159,21 @@ def read_announced_port(process):
         if not piece:
             raise ServerError(f"ended with status {process.wait()} before it was ready")
         text += piece
-        if found := re.search(rb"^\S+ ready .*?\blm=[^ ]*:(\d+).*\n", text, re.MULTILINE):
+        if ready := re.search(rb"^\S+ ready .*\n", text, re.MULTILINE):
             break
     threading.Thread(target=process.stdout.read, daemon=True).start()
-    return int(found[1])
+    port = re.search(rf"\b{protocol}=\S*:(\d+)", ready[0].decode())
+    if not port:
+        raise ServerError(f"does not serve {protocol}: {ready[0].decode().strip()}")
+    return int(port[1])
 
 
 def wait_until_served(process, protocol, port):
     """Asks until a first answer comes, so that "ready" means served and not just listening."""
     exist = struct.pack("<9i", 3, 0, 1, 2, 0, 0, 0, 0, 0) + b"bench/start@1@0@1@half".ljust(150)
-    question = exist if protocol == "lm" else b"PING\r\n"
+    # ZeroMQ's greeting; a server without one answers nothing else before it has it.
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03"
+    question = {"lm": exist, "resp": b"PING\r\n", "mp": greeting}[protocol]
     deadline = time.monotonic() + READY_TIMEOUT_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -176,7 +203,8 @@ def install_redis():
 
 def find_targets(wanted, bin_dir, kvasird, kvasird_args, python, pool_size):
     """Returns ({name: Target}, {name: why it is left out}) for the names wanted."""
-    serve = [str(kvasird), "--lm-port", "0", "--http-port", "0", "--pool-size", pool_size,
+    serve = [str(kvasird), "--lm-port", "0", "--mp-port", "off", "--http-port", "0",
+             "--pool-size", pool_size,
              "--log-level", "warn", *kvasird_args]
     null = str(bin_dir / "lm_null")
     redis = install_redis() if "redis" in wanted else None
@@ -194,6 +222,11 @@ def find_targets(wanted, bin_dir, kvasird, kvasird_args, python, pool_size):
                [str(python), "-m", "lmcache.v1.server", "127.0.0.1", "{port}"],
                announces=False),
     ]
+    return available(every, wanted)
+
+
+def available(every, wanted):
+    """Parts the wanted targets into ({name: Target}, {name: why it is left out})."""
     found, missing = {}, {}
     for target in every:
         if target.name not in wanted:

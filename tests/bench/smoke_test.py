@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of the benchmark's own programs, against the null server: smoke_test.py BIN_DIR."""
+"""Tests of the benchmark's own programs: smoke_test.py BIN_DIR."""
 
 import json
 import subprocess
@@ -9,6 +9,7 @@ import unittest
 from pathlib import Path
 
 import cells
+import mp_suite
 import report
 from servers import ServerError, find_targets
 
@@ -69,6 +70,67 @@ class NullServer(unittest.TestCase):
                 self.assertEqual(load(self.server.port, *arguments).returncode, 1)
 
 
+def mp_load(port, *arguments):
+    command = [str(BIN_DIR / "mp_load"), "--port", str(port), "--secs", "0.05", "--warmup", "0",
+               "--size", "32KiB", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+class MpServers(unittest.TestCase):
+    def start(self, name):
+        logs = tempfile.TemporaryDirectory()
+        self.addCleanup(logs.cleanup)
+        targets, missing = mp_suite.find_targets([name], BIN_DIR, BIN_DIR / "kvasird", [],
+                                                 "python", "64MiB")
+        self.assertEqual(missing, {})
+        server = targets[name].start(Path(logs.name))
+        self.addCleanup(server.process.stdout.close)
+        self.addCleanup(server.stop)
+        return server
+
+    def check(self, done):
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        result = json.loads(done.stdout)
+        self.assertGreater(result["ops"], 0)
+        self.assertLessEqual(result["p50_us"], result["p99_us"])
+
+    def test_every_operation_is_measured(self):
+        for name, transfer in (("kvasird", "shm"), ("kvasird-inline", "inline")):
+            server = self.start(name)
+            for arguments in (["ping"], ["miss", "--tokens", "1000", "--clients", "3"], ["hit"],
+                              ["store", "--transfer", transfer, "--clients", "2"],
+                              ["retrieve", "--transfer", transfer, "--clients", "2"]):
+                with self.subTest(name=name, arguments=arguments):
+                    self.check(mp_load(server.port, "--op", *arguments))
+
+    def test_the_echo_answers_what_has_no_chunks(self):
+        server = self.start("echo")
+        for operation in ("ping", "miss", "hit"):
+            with self.subTest(operation):
+                self.check(mp_load(server.port, "--echo", "--op", operation, "--clients", "2"))
+
+    def test_an_echo_is_not_taken_for_a_server(self):
+        done = mp_load(self.start("echo").port, "--op", "hit")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+
+    def test_another_transfer_than_asked_for_is_an_error(self):
+        done = mp_load(self.start("kvasird").port, "--op", "store", "--transfer", "inline")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+
+    def test_a_lost_server_is_an_error_and_no_figure(self):
+        server = self.start("echo")
+        server.process.kill()
+        server.process.wait()
+        done = mp_load(server.port, "--echo", "--op", "ping", "--timeout", "1")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+
+    def test_contradictory_options_are_refused(self):
+        for arguments in (["--op", "store", "--echo"], ["--op", "nothing"],
+                          ["--op", "ping", "--size", "256MiB", "--clients", "3"]):
+            with self.subTest(arguments):
+                self.assertEqual(mp_load(1, *arguments).returncode, 1)
+
+
 class Summary(unittest.TestCase):
     def test_every_target_takes_every_place_in_the_order(self):
         orders = [cells.rotated(["a", "b", "c"], index) for index in range(3)]
@@ -101,6 +163,14 @@ class WholeRun(unittest.TestCase):
             printed = subprocess.run([str(HERE / "run.py"), "--markdown", str(file)], check=True,
                                      capture_output=True, text=True, timeout=60).stdout
         self.assertIn("| get-64KiB-c1 | MB/s | **", printed)
+
+    def test_a_quick_run_of_the_mp_suite_reports_its_cells(self):
+        done = subprocess.run([str(HERE / "run.py"), "mp", "--quick", "--targets", "echo,memcpy",
+                               "--cells", "^ping-c1$|^shm-store-32MiB-c1$", "--bin-dir",
+                               str(BIN_DIR)], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = {cell["name"]: list(cell["targets"]) for cell in json.loads(done.stdout)["cells"]}
+        self.assertEqual(found, {"ping-c1": ["echo"], "shm-store-32MiB-c1": ["memcpy"]})
 
 
 if __name__ == "__main__":

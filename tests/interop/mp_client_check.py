@@ -21,7 +21,7 @@ import torch
 import zmq
 from checklist import Checklist
 from lmcache.v1.multiprocess.transport.factory import RequestClientFactory
-from mp_engine import TIMEOUT_S, Engine, make_key, segment_path
+from mp_engine import TIMEOUT_S, Engine, segment_path
 from mp_error_checks import ErrorChecks
 from mp_semantics_checks import SemanticsChecks
 

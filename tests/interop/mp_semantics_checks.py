@@ -1,6 +1,7 @@
 """What single MP operations mean: consume-once results, locks, visibility, ownership."""
 
 import os
+import queue
 import threading
 
 from lmcache.v1.multiprocess.custom_types import BlockAllocationRecord
@@ -27,7 +28,10 @@ class SemanticsChecks:
             self.reused_request_id, self.overlapping_retrieves, self.strangers_take_no_lock,
             self.double_release, self.end_session_gives_locks_back, self.observations,
         ]
-        steps += [self.slots, self.clear_after_commit, self.inline_data_on_a_shm_server] if self.expect == "shm" else [self.inline]
+        if self.expect == "shm":
+            steps += [self.slots, self.clear_after_commit, self.inline_data_on_a_shm_server]
+        else:
+            steps.append(self.inline)
         for step in steps:
             self.step(step)
         self.client.unregister(self.instance)
@@ -217,21 +221,28 @@ class SemanticsChecks:
         record = BlockAllocationRecord("request", [1, 2], self.client.tokens())
         reply = self.ask("report_block_allocation", os.getpid(), self.client.model, [record])
         self.check("report_block_allocation: no value", reply is None)
-        if "kv_event_stream" not in self.ask("get_experimental"):
-            return
-        batches = []
-        arrived = threading.Event()
+        if "kv_event_stream" in self.ask("get_experimental"):
+            self.events()
+
+    def events(self):
+        """Whoever offers the stream must tell what was stored; clients then tell nothing themselves."""
+        batches = queue.SimpleQueue()
         stream = self.client.rpc.subscribe_kv_events(self.instance, self.client.model, 0, 64)
-
-        def read():
-            for batch in stream:
-                batches.append(batch)
-                arrived.set()
-
-        reader = threading.Thread(target=read, daemon=True)
+        reader = threading.Thread(target=lambda: [batches.put(batch) for batch in stream], daemon=True)
         reader.start()
-        self.check("subscribe_kv_events: a first batch at once",
-                   arrived.wait(TIMEOUT_S) and isinstance(batches[0].enabled, bool))
+        first = batches.get(timeout=TIMEOUT_S)
+        self.check("subscribe_kv_events: a first batch at once", first.enabled is True, first)
+        tokens, _ = self.stored(2)
+        chunks = [tokens[: self.client.chunk], tokens[self.client.chunk :]]
+        told = []
+        try:
+            while not all(chunk in told for chunk in chunks):
+                records = batches.get(timeout=2.0).events
+                told += [list(record.token_ids) for record in records if record.kind == "stored"]
+        except queue.Empty:
+            pass
+        self.check("robust: subscribe_kv_events: both chunks are told as stored",
+                   all(chunk in told for chunk in chunks), f"{len(told)} records")
         stream.close()
         reader.join(TIMEOUT_S)
 
