@@ -267,9 +267,13 @@ void engine::resolve(prompt_range& range, bool for_retrieve, bool with_tokens,
               resolve_chunks{std::move(range), registration_.layout.digest(), with_tokens,
                              for_retrieve})
     .then(
-      [this, job = std::move(job), ends = std::move(ends),
+      [this, job = std::move(job), ends = std::move(ends), answer,
        next = std::move(next)](resolved_chunks& chunks) mutable {
         handover_scope scope{this};
+        if (state_ == state::unknown) { // Unregistered meanwhile: nobody would end its leases.
+          answer.deliver(caf::make_error(errc::not_found));
+          return;
+        }
         job.id = transfer_id(ends, chunks);
         job.chunks = std::move(chunks);
         next(std::move(job));

@@ -4,6 +4,14 @@
 
 namespace kvasir {
 
+namespace {
+
+bool is_hold(lease_table::kind what) {
+  return what == lease_table::kind::read || what == lease_table::kind::hashing;
+}
+
+} // namespace
+
 lease_id lease_table::add(const lease& what) {
   auto index = spare_;
   if (index != none) {
@@ -22,7 +30,7 @@ lease_id lease_table::add(const lease& what) {
   if (first != none)
     records_[first].prev = index;
   first = index;
-  ++(what.what == kind::read ? reads_ : writes_);
+  ++(is_hold(what.what) ? reads_ : writes_);
   return (lease_id{added.generation} << 32) | index;
 }
 
@@ -37,7 +45,7 @@ lease_table::lease lease_table::remove(uint32_t index) {
   gone.taken = true;
   gone.next = spare_;
   spare_ = index;
-  --(gone.what.what == kind::read ? reads_ : writes_);
+  --(is_hold(gone.what.what) ? reads_ : writes_);
   if (gone.what.what == kind::expired)
     --expired_;
   return gone.what;

@@ -26,6 +26,7 @@ public:
   enum class kind : uint8_t {
     write,   ///< A reservation of `reserve_write`.
     read,    ///< A hold.
+    hashing, ///< A hold of who hashes what was just published: no reader.
     chunk,   ///< A reservation of `reserve_chunks`.
     expired, ///< Such a one that can be published no more, but keeps its memory.
   };

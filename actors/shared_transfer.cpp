@@ -89,8 +89,13 @@ void shared_transfer::prepare_store(transfer_job job,
   }
   books_.self->request(books_.options->manager, caf::infinite, std::move(wanted))
     .then(
-      [this, id = std::move(job.id), answer](const chunk_reservations& reserved) mutable {
+      [this, id = std::move(job.id), owner = owner_,
+       answer](const chunk_reservations& reserved) mutable {
         handover_scope scope{books_.self};
+        if (owner != owner_) { // Fenced meanwhile: these leases are gone.
+          answer.deliver(caf::make_error(errc::not_found));
+          return;
+        }
         store_plan plan;
         std::vector<lease_id> leases;
         bool refused = false;
@@ -165,8 +170,13 @@ void shared_transfer::prepare_retrieve(transfer_job job,
     books_.self
       ->request(books_.options->manager, caf::infinite, acquire_chunks{owner_, job.chunks.keys})
       .then(
-        [this, job = std::move(job), answer](chunks_acquired& acquired) mutable {
+        [this, job = std::move(job), owner = owner_,
+         answer](chunks_acquired& acquired) mutable {
           handover_scope scope{books_.self};
+          if (owner != owner_) { // Fenced meanwhile: these leases are gone.
+            answer.deliver(caf::make_error(errc::not_found));
+            return;
+          }
           on_acquired(std::move(job), acquired, std::move(answer));
         },
         [this, answer](caf::error&) mutable {

@@ -101,7 +101,7 @@ read_lease storage_manager::publish_chunk(const finish_write& write, owner_id re
   if (reader == 0)
     return {};
   auto held = tier_->hold(lease->object);
-  return held ? add_read(reader, *held) : read_lease{};
+  return held ? add_read(reader, *held, lease_table::kind::hashing) : read_lease{};
 }
 
 caf::result<chunks_finished> storage_manager::on_finish_chunks(const finish_chunks& request) {
@@ -118,7 +118,7 @@ caf::result<chunks_finished> storage_manager::on_finish_chunks(const finish_chun
 
 caf::result<void> storage_manager::on_seal_chunks(const seal_chunks& request) {
   for (auto& hashed : request.holds) {
-    auto lease = leases_.take(hashed.id, lease_table::kind::read);
+    auto lease = leases_.take(hashed.id, lease_table::kind::hashing);
     if (!lease)
       continue;
     tier_->seal(lease->object, hashed.checksum);

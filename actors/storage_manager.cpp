@@ -158,8 +158,9 @@ caf::expected<read_lease> storage_manager::try_acquire(const acquire_read& reque
   return add_read(request.owner, *held);
 }
 
-read_lease storage_manager::add_read(owner_id owner, const held_object& held) {
-  auto id = leases_.add({owner, held.handle, held.where.size_bytes, lease_table::kind::read});
+read_lease storage_manager::add_read(owner_id owner, const held_object& held,
+                                     lease_table::kind why) {
+  auto id = leases_.add({owner, held.handle, held.where.size_bytes, why});
   return {id, held.where, held.layout, held.checksum, held.sealed};
 }
 
@@ -209,6 +210,7 @@ caf::result<exist_result> storage_manager::on_check_exist(const check_exist& req
 void storage_manager::end_lease(const lease_table::lease& ended) {
   switch (ended.what) {
     case lease_table::kind::read:
+    case lease_table::kind::hashing:
       tier_->release(ended.object);
       return;
     case lease_table::kind::write:

@@ -143,7 +143,8 @@ private:
                                    size_t& evict_budget);
   void unstage(const lease_table::lease& staged);
   read_lease publish_chunk(const finish_write& write, owner_id reader);
-  read_lease add_read(owner_id owner, const held_object& held);
+  read_lease add_read(owner_id owner, const held_object& held,
+                      lease_table::kind why = lease_table::kind::read);
 
   /// Whether `extra_bytes` more may be held by holds on chunks.
   bool may_hold(uint64_t extra_bytes) const;

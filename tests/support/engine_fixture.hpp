@@ -58,6 +58,9 @@ public:
   }
 
   ~engine_fixture() {
+    // A promise that is never kept would keep its engine.
+    for (auto& [instance, actor] : engines)
+      caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
     engines.clear();
     caf::anon_send_exit(sessions, caf::exit_reason::user_shutdown);
     sessions = nullptr;

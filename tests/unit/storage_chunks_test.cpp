@@ -352,3 +352,16 @@ TEST_CASE("a clear without force is effective when it is answered") {
   CHECK(fix.tier().usage().used_bytes == 2 * page);
   CHECK(fix.tier().audit() == "");
 }
+
+TEST_CASE_FIXTURE(chunk_fixture, "a chunk that is only being hashed does not outlast a clear") {
+  auto staged = stage(1, "p", 0, 2);
+  auto done = ask<chunks_finished>(finish_chunks{writes_of(staged), 2, keys_of("p", 0, 2)});
+  REQUIRE(done);
+  REQUIRE(done->holds.size() == 2);
+  REQUIRE(acquire_all(3, "p", 0, 1));
+  CHECK(ask(clear_objects{false}));
+  // A reader's chunk stays; one that nobody reads is gone at once.
+  CHECK(resident("p", 2) == std::vector<uint64_t>{0});
+  CHECK(ask(seal_chunks{{{done->holds[0].id, 1}, {done->holds[1].id, 2}}}));
+  CHECK(status().read_leases == 1);
+}
