@@ -42,6 +42,19 @@ std::string random_hex_128() {
   return result;
 }
 
+/// What stands in for the hash before a prompt's first chunk.
+mp::token_hash first_hash(const node_config& config) {
+  auto random = config.token_hash == mp::token_hash_algorithm::sha256_cbor
+                && config.token_hash_seed.empty();
+  if (!random)
+    return mp::none_hash(config.token_hash, config.token_hash_seed);
+  mp::token_hash result{};
+  std::random_device source;
+  for (auto& byte : result)
+    byte = static_cast<std::byte>(source());
+  return result;
+}
+
 /// What a ping is answered with: never 0, which clients would take for false.
 uint64_t boot_number(const std::string& boot_id) {
   return std::stoull(boot_id.substr(0, 16), nullptr, 16) | 1;
@@ -206,9 +219,8 @@ caf::error node::open_mp_door() {
   if (!socket)
     return std::move(socket.error());
   mp_port_ = (*socket)->port();
-  auto algorithm = mp::token_hash_algorithm::blake3;
   session_options sessions{
-    mp::token_hasher{algorithm, mp::none_hash(algorithm, ""), config_.chunk_size}};
+    mp::token_hasher{config_.token_hash, first_hash(config_), config_.chunk_size}};
   sessions.read_ttl = config_.read_ttl;
   sessions_ = system_->spawn<session_table>(manager_, sessions);
   mp_unit_ = std::make_unique<io_unit>(*system_);
