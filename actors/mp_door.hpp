@@ -90,7 +90,7 @@ private:
     std::string model;
     uint64_t cursor = 0;
     uint32_t max_events = 1;
-    uint64_t credits = 1;
+    bool credit = true; ///< It may be sent a batch. Never more than one at a time.
     bool reading = false;
   };
 

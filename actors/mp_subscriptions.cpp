@@ -49,7 +49,7 @@ void mp_door::control_subscription(const mp_request& request) {
     if (each.request.peer != request.peer || each.request.uid != request.uid)
       continue;
     if (word == "ack") {
-      if (each.credits++ == 0 && !each.reading)
+      if (!std::exchange(each.credit, true) && !each.reading)
         read_events(id, true);
     } else {
       end_subscription(id);
@@ -82,15 +82,13 @@ void mp_door::on_events(uint64_t id, io_reply<kv_event_batch>& reply) {
   each.cursor = reply.value.next_cursor;
   auto text = mp::encode_event_batch(each.model, reply.value);
   zmq::message_t frame{text.data(), text.size()};
-  --each.credits;
+  each.credit = false;
   if (!socket_)
     return;
   auto sent = socket_->send(each.request, &frame);
   count_sent(each.request, sent);
   if (sent != mp_socket::sent::yes)
     end_subscription(id);
-  else if (each.credits > 0)
-    read_events(id, true);
 }
 
 void mp_door::end_subscription(uint64_t id) {

@@ -213,6 +213,15 @@ public:
                    i + 1 < frames.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
   }
 
+  /// As `send`, without a copy: the frames must stay until the answer is there. A large copy that
+  /// is freed once it was sent holds up what is sent next.
+  void send_in_place(std::vector<std::string>& frames) {
+    for (size_t i = 0; i < frames.size(); ++i)
+      socket_.send(
+        zmq::message_t{frames[i].data(), frames[i].size(), [](void*, void*) {}, nullptr},
+        i + 1 < frames.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+  }
+
   /// The next message, empty if none comes.
   std::vector<std::string> receive(std::chrono::milliseconds limit = patience) {
     std::vector<std::string> result;

@@ -24,6 +24,7 @@ struct node_fixture {
 
   explicit node_fixture(node_config config) {
     config.lm_port = 0;
+    config.mp_port = 0;
     config.http_port = std::nullopt;
     config.shm = shm_pool::sharing::off;
     auto started = node::start(config);
