@@ -173,7 +173,8 @@ inline void storage_model::check(asked& self, const finish_chunks& what, caf::me
       continue;
     if (held.where != published->where || held.sealed)
       fail("a reader got another chunk than was finished");
-    add({what.reader, kind::read, published->key, held.where, held.layout, 0}, held.id);
+    add({what.reader, kind::read, published->key, held.where, held.layout, 0, {}, true},
+        held.id);
   }
 }
 

@@ -44,6 +44,7 @@ public:
     object_layout layout;
     uint64_t checksum = 0;
     std::string parent{}; ///< Of a chunk.
+    bool hashing = false; ///< Held by who hashes it, not by a reader.
   };
 
   storage_model(const memory_tier& tier, const storage_manager_options& options)
@@ -209,7 +210,7 @@ private:
 
   void handle(uint64_t, asked&, const clear_objects& what) {
     std::erase_if(readable_, [&](auto& entry) {
-      auto kept = !what.force && is_held(entry.second.where);
+      auto kept = !what.force && is_read(entry.second.where);
       if (!kept && entry.first.starts_with('\0'))
         cleared_.insert(entry.first);
       return !kept;
@@ -354,6 +355,13 @@ private:
       fail("a slot of the wrong size or place");
     if (!slots_seen_.insert({where.offset_bytes, where.generation}).second)
       fail("a slot was handed out again under the same generation");
+  }
+
+  bool is_read(const slot& where) const {
+    return std::any_of(leases_.begin(), leases_.end(), [&](auto& entry) {
+      auto& open = entry.second;
+      return open.what == kind::read && !open.hashing && open.where == where;
+    });
   }
 
   bool is_held(const slot& where) const {
