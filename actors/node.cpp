@@ -366,6 +366,8 @@ void node::stop(std::chrono::milliseconds grace) {
   events_ = nullptr;
   manager_ = nullptr;
   system_->await_all_actors_done();
+  // Done is not yet destroyed: a front door is taken apart by CAF's thread, and knows its units.
+  system_.reset();
   units_.clear();
   mp_unit_.reset();
 }

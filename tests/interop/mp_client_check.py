@@ -18,10 +18,9 @@ import uuid
 
 import mp_engine
 import torch
-import zmq
 from checklist import Checklist
 from lmcache.v1.multiprocess.transport.factory import RequestClientFactory
-from mp_engine import TIMEOUT_S, Engine, segment_path
+from mp_engine import TIMEOUT_S, Engine, own_context, segment_path
 from mp_error_checks import ErrorChecks
 from mp_semantics_checks import SemanticsChecks
 
@@ -39,7 +38,7 @@ class Conversation:
         self.run = uuid.uuid4().hex[:8]
         self.model = f"check/{dtype}-{self.run}"
         self.random = random.Random(self.run)
-        self.client = RequestClientFactory.create(url, context=zmq.Context.instance())
+        self.client = RequestClientFactory.create(url, context=own_context())
         self.engine = Engine(url, self.model, getattr(torch, dtype))
         self.pair = Engine(url, f"{self.model}-pair", getattr(torch, dtype), world_size=2, chunks=4)
         self.chunk = self.engine.chunk

@@ -31,6 +31,15 @@ CONFIG = {
     "lmcache.mp.heartbeat_interval": 5.0,
     "lmcache.mp.mp_transfer_mode": "engine_driven",
 }
+# Never collected: a context that goes while a socket is open waits for it for ever.
+contexts = []
+
+
+def own_context():
+    """A context that no other client has. pyzmq names a socket's monitor after its descriptor, so in a shared
+    context a new client fails with "Address already in use" while the monitor of a closed one is still going."""
+    contexts.append(zmq.Context())
+    return contexts[-1]
 
 
 class Rank:
@@ -40,7 +49,7 @@ class Rank:
         strategy = parallel_strategy(world_size, worker_id)
         self.dtype = dtype
         self.adapter = LMCacheMPWorkerAdapter(
-            url, zmq.Context.instance(), model, BLOCK_TOKENS, strategy, extra_config=CONFIG
+            url, own_context(), model, BLOCK_TOKENS, strategy, extra_config=CONFIG
         )
         random = torch.Generator().manual_seed(7 + worker_id)
         self.kv = {
@@ -105,7 +114,7 @@ class Engine:
 
     def __init__(self, url, model, dtype=torch.float16, world_size=1, chunks=16):
         self.scheduler = LMCacheMPSchedulerAdapter(
-            [url], zmq.Context.instance(), model, BLOCK_TOKENS, parallel_strategy(world_size, 0),
+            [url], own_context(), model, BLOCK_TOKENS, parallel_strategy(world_size, 0),
             extra_config=CONFIG,
         )
         self.model = model

@@ -7,16 +7,15 @@ import random
 import uuid
 
 import torch
-import zmq
 from lmcache.v1.multiprocess.transport.factory import RequestClientFactory
-from mp_engine import HEAD_SIZE, HEADS, LAYERS, TIMEOUT_S, make_key, registration, segment_path
+from mp_engine import HEAD_SIZE, HEADS, LAYERS, TIMEOUT_S, make_key, own_context, registration, segment_path
 
 
 class RawClient:
     """One request client and one model; each instance it registers is a worker of that model."""
 
     def __init__(self, url, model):
-        self.rpc = RequestClientFactory.create(url, context=zmq.Context.instance())
+        self.rpc = RequestClientFactory.create(url, context=own_context())
         self.model = f"{model}-{uuid.uuid4().hex[:8]}"
         self.chunk = self.ask("get_chunk_size")
         self.random = random.Random(self.model)

@@ -117,7 +117,7 @@ public:
   outcome stop() {
     process_.send(SIGTERM);
     auto result = process_.wait();
-    CHECK(segment_paths().empty());
+    CHECK_MESSAGE(segment_paths().empty(), log());
     return result;
   }
 
