@@ -9,7 +9,7 @@ namespace kvasir {
 lm_server::lm_server(caf::actor_config& config, lm_server_config setup)
   : lm_server_actor::base(config),
     setup_(std::move(setup)) {
-  for (auto unit : setup_.units)
+  for (auto& unit : setup_.units)
     shards_.push_back(
       std::make_unique<lm_shard>(*unit, setup_.manager, setup_.pool, setup_.options));
   auto& first = *setup_.units.front();

@@ -24,7 +24,7 @@ using lm_server_actor
 
 struct lm_server_config {
   listening_sockets listening;
-  std::vector<io_unit*> units; ///< At least one; they outlive the server's connections.
+  std::vector<std::shared_ptr<io_unit>> units; ///< At least one.
   storage_manager_actor manager;
   std::byte* pool = nullptr;
   lm_options options;
@@ -33,7 +33,7 @@ struct lm_server_config {
 /// The lm:// front door: accepts on one unit, spreads connections over all, counts, drains.
 ///
 /// The actor itself holds no connection: they live on the units' threads, each in its unit's
-/// shard. End the units before the actor.
+/// shard. Stop the units before the actor.
 class lm_server final : public lm_server_actor::base {
 public:
   lm_server(caf::actor_config& config, lm_server_config setup);

@@ -14,12 +14,12 @@ constexpr size_t max_queued_copies = 1'024;
 
 mp_server::mp_server(caf::actor_config& config, mp_server_config setup)
   : mp_server_actor::base(config),
-    unit_(*setup.unit),
+    unit_(std::move(setup.unit)),
     options_(std::move(setup.options)),
     workers_({setup.copy_threads, max_queued_copies}),
-    door_(unit_, std::move(setup.socket), system(), std::move(setup.sessions), workers_,
+    door_(*unit_, std::move(setup.socket), system(), std::move(setup.sessions), workers_,
           options_) {
-  unit_.post([this] { door_.open(); });
+  unit_->post([this] { door_.open(); });
 }
 
 mp_server::behavior_type mp_server::make_behavior() {
@@ -48,9 +48,9 @@ caf::result<front_door_drained> mp_server::on_drain(bool at_once) {
       caf::anon_send(server, front_door_drained{});
   };
   if (!std::exchange(draining_, true))
-    unit_.post([this, tell] { door_.drain(tell); });
+    unit_->post([this, tell] { door_.drain(tell); });
   if (at_once)
-    unit_.post([this, tell] {
+    unit_->post([this, tell] {
       door_.close();
       tell();
     });

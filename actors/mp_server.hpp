@@ -22,13 +22,13 @@ using mp_server_actor
 
 struct mp_server_config {
   std::unique_ptr<mp_socket> socket;
-  io_unit* unit = nullptr; ///< Its own: no lm:// connection waits for a long prompt.
+  std::shared_ptr<io_unit> unit; ///< Its own: no lm:// connection waits for a long prompt.
   session_table_actor sessions;
   mp_options options;
   unsigned copy_threads = 2;
 };
 
-/// Owns the door, which lives on its unit's thread, and the threads that copy for it. End the
+/// Owns the door, which lives on its unit's thread, and the threads that copy for it. Stop the
 /// unit before the actor.
 class mp_server final : public mp_server_actor::base {
 public:
@@ -45,7 +45,7 @@ private:
   caf::result<front_door_drained> on_drain(bool at_once);
   void on_drained();
 
-  io_unit& unit_;
+  std::shared_ptr<io_unit> unit_; ///< Outlives the door.
   mp_options options_;
   worker_pool workers_;
   mp_door door_;

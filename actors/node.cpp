@@ -142,7 +142,7 @@ caf::error node::open() {
     std::make_unique<pool_tier>(pool_->capacity_bytes(), std::move(*policy)),
     manager_options(config_), events_);
   for (unsigned i = 0; i < thread_count(config_.io_threads); ++i) {
-    units_.push_back(std::make_unique<io_unit>(*system_));
+    units_.push_back(std::make_shared<io_unit>(*system_));
     units_.back()->run_inline(manager_);
     if (events_)
       units_.back()->run_inline(events_);
@@ -194,8 +194,7 @@ caf::error node::open_lm_door() {
   lm_port_ = listening->port;
   lm_server_config setup;
   setup.listening = std::move(*listening);
-  for (auto& unit : units_)
-    setup.units.push_back(unit.get());
+  setup.units = units_;
   setup.manager = manager_;
   setup.pool = pool_->data();
   setup.options.max_object_bytes = config_.max_object_bytes;
@@ -223,14 +222,14 @@ caf::error node::open_mp_door() {
     mp::token_hasher{config_.token_hash, first_hash(config_), config_.chunk_size}};
   sessions.read_ttl = config_.read_ttl;
   sessions_ = system_->spawn<session_table>(manager_, sessions);
-  mp_unit_ = std::make_unique<io_unit>(*system_);
+  mp_unit_ = std::make_shared<io_unit>(*system_);
   mp_unit_->run_inline(manager_);
   mp_unit_->run_inline(sessions_);
   mp_unit_->run_inline(events_);
   mp_unit_->start();
   mp_server_config setup;
   setup.socket = std::move(*socket);
-  setup.unit = mp_unit_.get();
+  setup.unit = mp_unit_;
   setup.sessions = sessions_;
   auto& options = setup.options;
   options.chunk_size = config_.chunk_size;
@@ -366,8 +365,8 @@ void node::stop(std::chrono::milliseconds grace) {
   events_ = nullptr;
   manager_ = nullptr;
   system_->await_all_actors_done();
-  // Done is not yet destroyed: a front door is taken apart by CAF's thread, and knows its units.
-  system_.reset();
+  // Done is not yet destroyed: a thread of CAF's may still take a front door apart, whose timers
+  // are its unit's. That is why the doors share the units.
   units_.clear();
   mp_unit_.reset();
 }

@@ -100,8 +100,8 @@ private:
   std::unique_ptr<caf::actor_system_config> system_config_;
   std::unique_ptr<caf::actor_system> system_;
   storage_manager_actor manager_;
-  std::vector<std::unique_ptr<io_unit>> units_;
-  std::unique_ptr<io_unit> mp_unit_; ///< Its own: no lm:// connection waits for a long prompt.
+  std::vector<std::shared_ptr<io_unit>> units_; ///< Shared with the front doors, see `stop`.
+  std::shared_ptr<io_unit> mp_unit_; ///< Its own: no lm:// connection waits for a long prompt.
   lm_server_actor lm_server_;
   kv_event_log_actor events_;
   session_table_actor sessions_;
