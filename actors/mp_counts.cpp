@@ -24,6 +24,7 @@ const std::array<count_info, static_cast<size_t>(mp_count::count_)>& mp_count_in
     {"inline_bytes_in", "Bytes of chunks that came inline"},
     {"inline_bytes_out", "Bytes of chunks that were sent inline"},
     {"checksum_mismatches", "Chunks that had changed in memory and were dropped"},
+    {"sealed_chunks", "Chunks that engines wrote into shared memory and that were hashed since"},
     {"unsealed_chunks", "Chunks left without a checksum: too many waited to be hashed"},
     {"closed_unused", "Connections that ended without a request"},
     {"handshakes_failed", "Connections of something that does not speak ZMTP"},

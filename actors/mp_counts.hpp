@@ -31,6 +31,7 @@ enum class mp_count : uint8_t {
   inline_bytes_in,
   inline_bytes_out,
   checksum_mismatches,
+  sealed_chunks,
   unsealed_chunks,
   closed_unused,
   handshakes_failed,

@@ -35,7 +35,8 @@ mp_door::mp_door(io_unit& unit, std::unique_ptr<mp_socket> socket, caf::actor_sy
     workers_(workers),
     options_(options),
     calls_(unit),
-    inline_buffers_(std::make_shared<inline_buffers>(options.max_inline_bytes)) {
+    inline_buffers_(std::make_shared<inline_buffers>(options.max_inline_bytes)),
+    unsealed_(options.max_unsealed_bytes) {
   if (!options_.pool_name.empty())
     if (auto watch = segment_watch::open(options_.pool_name))
       segment_watch_ = std::move(*watch);

@@ -11,6 +11,7 @@
 #include "actors/mp_clients.hpp"
 #include "actors/mp_counts.hpp"
 #include "actors/mp_socket.hpp"
+#include "actors/seal_queue.hpp"
 #include "actors/worker_pool.hpp"
 #include "backends/segment_watch.hpp"
 #include "messages/mp_protocol.hpp"
@@ -36,6 +37,7 @@ struct mp_options {
   kv_event_log_actor events; ///< Null: no event streams.
   std::chrono::milliseconds tick_every{1'000};
   uint64_t max_inline_bytes = 0; ///< In flight, of requests and replies together.
+  uint64_t max_unsealed_bytes = 0; ///< Of chunks held until they are hashed.
   size_t max_instances = 1'024;
   bool verify_checksums = true;
   uint16_t lm_port = 0; ///< Said when another protocol's client comes here.
@@ -97,13 +99,14 @@ private:
   /// A request under way; ends its client's share of what may be under way.
   class job;
 
-  class tick_timer final : public wheel_timer {
+  class timer final : public wheel_timer {
   public:
-    explicit tick_timer(mp_door& self) noexcept : self_(self) {}
+    timer(mp_door& self, void (mp_door::*then)()) noexcept : self_(self), then_(then) {}
 
   private:
-    void on_timer() override { self_.on_tick(); }
+    void on_timer() override { (self_.*then_)(); }
     mp_door& self_;
+    void (mp_door::*then_)();
   };
 
   // -- receiving and answering (mp_door.cpp) --------------------------------------------
@@ -161,7 +164,10 @@ private:
   void retrieve_inline(job of, const engine_actor& actor, const mp::kv_layout& layout,
                        retrieve_plan plan);
   void answer_stored(job& of, bool stored);
-  void hash_later(std::vector<read_lease> unsealed);
+  void seal_later(std::vector<read_lease> unsealed);
+  void on_seal_tick();
+  void leave_unsealed(const std::vector<read_lease>& chunks);
+  void end_holds(const std::vector<read_lease>& chunks);
   void learn_attachment(instance& who);
   bool take_inline_bytes(client_id client, uint64_t bytes);
 
@@ -184,7 +190,9 @@ private:
   size_t under_way_ = 0;
   bool watching_ = false;
   std::function<void()> on_idle_;
-  tick_timer tick_timer_{*this};
+  timer tick_timer_{*this, &mp_door::on_tick};
+  seal_queue unsealed_;
+  timer seal_timer_{*this, &mp_door::on_seal_tick};
 
   mutable std::mutex engines_mutex_; ///< Guards what `engines` reads.
   std::unordered_map<uint64_t, engine_actor> engines_;

@@ -29,6 +29,13 @@ std::vector<slot> slots_of(const std::vector<read_lease>& leases) {
   return result;
 }
 
+uint64_t bytes_of(const std::vector<read_lease>& leases) {
+  uint64_t result = 0;
+  for (auto& lease : leases)
+    result += lease.where.size_bytes;
+  return result;
+}
+
 } // namespace
 
 /// The engine that a transfer is for. Without one the transfer was refused.
@@ -106,7 +113,7 @@ void mp_door::serve(job of, mp::commit_store_request& request) {
                                return;
                              }
                              answer_stored(of, reply.value.stored);
-                             hash_later(std::move(reply.value.unsealed));
+                             seal_later(std::move(reply.value.unsealed));
                            });
 }
 
@@ -149,6 +156,7 @@ void mp_door::store_inline(job of, const engine_actor& actor,
 void mp_door::copy_inline(job of, const engine_actor& actor, inline_store_plan plan,
                           std::vector<std::span<const std::byte>> chunks, uint64_t bytes) {
   std::vector<chunk_copy_in> copies;
+  unsealed_.moved(bytes);
   for (auto& chunk : plan.slots) {
     copies.push_back({chunks[chunk.index], chunk.lease, chunk.where});
     counters_.add(mp_count::inline_bytes_in, chunk.where.size_bytes);
@@ -174,20 +182,52 @@ void mp_door::copy_inline(job of, const engine_actor& actor, inline_store_plan p
     finish({});
 }
 
-void mp_door::hash_later(std::vector<read_lease> unsealed) {
+// -- checksums of what engines wrote ----------------------------------------------------
+
+void mp_door::seal_later(std::vector<read_lease> unsealed) {
   if (unsealed.empty())
     return;
-  auto shared = std::make_shared<std::vector<read_lease>>(std::move(unsealed));
-  auto accepted = workers_.submit(worker_pool::priority::hash, [this, shared] {
-    caf::anon_send(options_.engine.manager, seal_chunks{hash_chunks(options_.pool, *shared)});
-  });
-  if (accepted)
+  if (!options_.verify_checksums) {
+    end_holds(unsealed);
     return;
-  counters_.add(mp_count::unsealed_chunks, shared->size());
-  end_leases unhashed;
-  for (auto& lease : *shared)
-    unhashed.leases.push_back(lease.id);
-  unit_.send(options_.engine.manager, std::move(unhashed));
+  }
+  unsealed_.moved(bytes_of(unsealed));
+  leave_unsealed(unsealed_.add(std::move(unsealed)));
+  if (!seal_timer_.armed())
+    unit_.arm(seal_timer_, seal_queue::tick_every);
+}
+
+void mp_door::on_seal_tick() {
+  auto batch = std::make_shared<std::vector<read_lease>>(unsealed_.tick());
+  if (!unsealed_.empty())
+    unit_.arm(seal_timer_, seal_queue::tick_every);
+  if (batch->empty())
+    return;
+  auto accepted = workers_.submit(worker_pool::priority::hash, [this, batch] {
+    caf::anon_send(options_.engine.manager, seal_chunks{hash_chunks(options_.pool, *batch)});
+    unit_.post([this, count = batch->size()] {
+      counters_.add(mp_count::sealed_chunks, count);
+      unsealed_.hashed();
+    });
+  });
+  if (!accepted) {
+    unsealed_.hashed();
+    leave_unsealed(*batch);
+  }
+}
+
+void mp_door::leave_unsealed(const std::vector<read_lease>& chunks) {
+  counters_.add(mp_count::unsealed_chunks, chunks.size());
+  end_holds(chunks);
+}
+
+void mp_door::end_holds(const std::vector<read_lease>& chunks) {
+  if (chunks.empty())
+    return;
+  end_leases ended;
+  for (auto& chunk : chunks)
+    ended.leases.push_back(chunk.id);
+  unit_.send(options_.engine.manager, std::move(ended));
 }
 
 // -- retrieving -------------------------------------------------------------------------
@@ -217,6 +257,7 @@ void mp_door::serve(job of, mp::prepare_retrieve_request& request) {
         refuse(of);
         return;
       }
+      unsealed_.moved(bytes_of(reply.value.chunks));
       if (reply.value.transfer_id != 0) {
         retrieve_inline(std::move(of), actor, layout, std::move(reply.value));
         return;

@@ -241,6 +241,7 @@ caf::error node::open_mp_door() {
     std::min({config_.write_ttl, config_.read_ttl, config_.reap_timeout}) / 4, shortest_tick,
     longest_tick);
   options.max_inline_bytes = config_.pool_bytes / 2;
+  options.max_unsealed_bytes = config_.pool_bytes / 8;
   options.verify_checksums = config_.checksum;
   options.lm_port = lm_port_;
   options.events = events_;
