@@ -36,7 +36,7 @@ struct mp_options {
   engine_options engine;
   kv_event_log_actor events; ///< Null: no event streams.
   std::chrono::milliseconds tick_every{1'000};
-  uint64_t max_inline_bytes = 0; ///< In flight, of requests and replies together.
+  uint64_t max_inline_bytes = 0;   ///< In flight, of requests and replies together.
   uint64_t max_unsealed_bytes = 0; ///< Of chunks held until they are hashed.
   size_t max_instances = 1'024;
   bool verify_checksums = true;
