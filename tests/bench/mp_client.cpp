@@ -82,6 +82,12 @@ void mp_client::map_segment(const mp::segment_info& info) {
   segment_ = {static_cast<char*>(address), info.size_bytes};
 }
 
+void mp_client::forget_pages() {
+  // Of a shared mapping only the page table's entries go.
+  if (uses_segment() && ::madvise(segment_.data(), segment_.size(), MADV_DONTNEED) != 0)
+    give_up_errno("forget the segment's pages");
+}
+
 std::size_t mp_client::lookup(const encoded_prompt& about) {
   ask(mp::operation::lookup, {about.lookup_key, mp::encode(std::uint64_t{1})});
   auto found = ask(mp::operation::wait_prefetch_status,

@@ -50,6 +50,10 @@ public:
   /// Whether chunks travel through shared memory.
   bool uses_segment() const { return segment_.data() != nullptr; }
 
+  /// Makes the next access to each page of the segment a page fault, as in a process that just
+  /// mapped it.
+  void forget_pages();
+
   /// @returns chunks found; they stay locked.
   std::size_t lookup(const encoded_prompt& about);
   void free_locks(const encoded_prompt& about);

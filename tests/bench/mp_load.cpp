@@ -209,6 +209,8 @@ std::optional<mp_load_options> parse(int argc, char** argv, int& exit_code) {
     ->check(CLI::Range(1, 256));
   app.add_option("--keys", result.task.key_count, "Prompts of a client, fewer above 512 MiB")
     ->check(CLI::Range(1, 1024));
+  app.add_flag("--first-touch", result.task.first_touch,
+               "Each transfer is the first to touch its pages of the segment");
   app.add_flag("--echo", echo, "The server only echoes: ask nothing else, verify nothing");
   app.add_option("--warmup", result.warm_up_s, "Seconds of load before the measurement")
     ->check(CLI::Range(0.0, 60.0));

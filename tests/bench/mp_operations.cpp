@@ -51,6 +51,8 @@ void mp_worker_task::before(std::size_t round) {
   // A chunk that is in the cache would not be stored again.
   if (task_.what == mp_operation::store && key_index == 0)
     client_.clear();
+  if (task_.first_touch)
+    client_.forget_pages();
 }
 
 void mp_worker_task::timed(std::size_t round) {

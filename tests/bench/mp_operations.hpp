@@ -25,6 +25,7 @@ struct mp_task {
   mp::layout shape;
   std::size_t token_count = 2048; ///< of the prompt of `miss`
   std::size_t key_count = 8;      ///< prompts that are gone through in turn
+  bool first_touch = false;       ///< Each transfer is the first to touch its pages.
   bool verify = true;             ///< false for a server that only echoes
   std::uint64_t nonce = 0;        ///< of the run
   std::uint32_t client_index = 0;

@@ -6,9 +6,10 @@ from pathlib import Path
 import cells
 from servers import Program, Target, available
 
-EVERY_TARGET = ["echo", "memcpy", "kvasird", "python", "kvasird-inline", "python-inline"]
+EVERY_TARGET = ["echo", "memcpy", "kvasird", "kvasird-nochecksum", "python", "kvasird-inline",
+                "python-inline"]
 CONTROL = ["echo", "kvasird", "python"]
-SHM = ["memcpy", "kvasird", "python"]
+SHM = ["memcpy", "kvasird", "kvasird-nochecksum", "python"]
 INLINE = ["kvasird-inline", "python-inline"]
 CHUNK_BYTES = 32 * cells.MIB
 # Of prompts whose chunks nobody copies.
@@ -26,6 +27,7 @@ class MpCell:
     compared: list
     chunk_bytes: int = SMALL_CHUNK_BYTES
     tokens: int = 2048
+    first_touch: bool = False
     python: str = ""  # the interpreter of LMCache's own clients; empty: native ones
 
     @property
@@ -46,6 +48,8 @@ class MpCell:
         command += ["--port", str(server.port), "--op", self.op, "--clients", str(self.clients),
                     "--size", str(self.chunk_bytes), "--tokens", str(self.tokens),
                     "--secs", str(secs)]
+        if self.first_touch:
+            command.append("--first-touch")
         if target.name == "echo":
             command.append("--echo")
         if self.unit == "MB/s":
@@ -76,6 +80,9 @@ def load_cells(python):
                 add("miss-131072", "miss", CONTROL, tokens=131072)
             for op in ("store", "retrieve"):
                 add(f"shm-{op}-32MiB", op, SHM, chunk_bytes=CHUNK_BYTES)
+                if clients == 1 and not prefix:
+                    add(f"shm-{op}-32MiB-first-touch", op, SHM, chunk_bytes=CHUNK_BYTES,
+                        first_touch=True)
                 if clients == 1:
                     add(f"inline-{op}-32MiB", op, INLINE, chunk_bytes=CHUNK_BYTES)
     return result
@@ -93,6 +100,8 @@ def find_targets(wanted, bin_dir, kvasird, kvasird_args, python, pool_size):
         Target("echo", "echo", "mp", [str(bin_dir / "mp_echo")], keeps_values=False),
         Program("memcpy", [str(bin_dir / "memcpy_rate")]),
         Target("kvasird", "kvasird", "mp", [*serve, "--shm", "on"]),
+        Target("kvasird-nochecksum", "kvasird, checksum off", "mp",
+               [*serve, "--shm", "on", "--checksum", "off"]),
         Target("python", "LMCache server (Python)", "mp",
                [*lmcache, "--shm-name", "kvasir_bench"], announces=False),
         Target("kvasird-inline", "kvasird, inline", "mp", [*serve, "--shm", "off"]),

@@ -99,7 +99,8 @@ class MpServers(unittest.TestCase):
             server = self.start(name)
             for arguments in (["ping"], ["miss", "--tokens", "1000", "--clients", "3"], ["hit"],
                               ["store", "--transfer", transfer, "--clients", "2"],
-                              ["retrieve", "--transfer", transfer, "--clients", "2"]):
+                              ["retrieve", "--transfer", transfer, "--clients", "2"],
+                              ["retrieve", "--first-touch"]):
                 with self.subTest(name=name, arguments=arguments):
                     self.check(mp_load(server.port, "--op", *arguments))
 
