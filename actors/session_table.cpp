@@ -149,7 +149,7 @@ caf::result<void> session_table::on_lookup(lookup_prompt& request) {
   auto& entry = open_session(request.request_id);
   end_lookup(entry);
   auto count = extend(entry, request.tokens);
-  auto& found = entry.found.emplace();
+  auto& found = entry.found.emplace(lookup{});
   found.owner = next_owner_id();
   found.number = ++next_number_;
   found.client = request.client;
