@@ -124,8 +124,8 @@ TEST_CASE("messages that cannot be answered are dropped and counted") {
   mp_client hostile{given.served.mp_port()};
   hostile.send({"one frame"});
   hostile.send({""});
-  hostile.send({msgpack(0), std::string(5000, '\x91') + '\xc0'});
-  hostile.send({std::string(100'000, 'u'), msgpack("ping"), msgpack(nullptr)});
+  hostile.send({msgpack(0), std::string((64 << 10) + 1, 'o')});
+  hostile.send({std::string(257, 'u'), msgpack("ping"), msgpack(nullptr)});
   wait_until([&] { return given.served.mp("unusable_messages") == 4; });
   CHECK(hostile.call("noop").value == "OK");
   given.check_unharmed();
@@ -168,6 +168,31 @@ TEST_CASE("operations that do not exist, or are not served, fail at once") {
       CHECK(reply[0] == uid);
       CHECK(reply[1] == msgpack(operation));
     }
+  given.check_unharmed();
+}
+
+TEST_CASE("an operation is answered whatever its length") {
+  bystander given;
+  mp_client hostile{given.served.mp_port()};
+  auto unserved = given.served.mp("unserved_operations");
+  const std::string nested(5000, '\x91');
+  const std::vector<std::string> operations{
+    msgpack(std::string(250, 'o')),
+    msgpack(std::string(254, 'o')),
+    msgpack(std::string(255, 'o')),
+    msgpack(std::string(5000, 'o')),
+    nested + '\xc0',
+    std::string(64 << 10, 'o'),
+  };
+  for (auto& operation : operations) {
+    CAPTURE(operation.size());
+    const std::string uid(256, 'u');
+    hostile.send({uid, operation, msgpack(1)});
+    // The error that LMCache's clients take at once: another operation than the one asked.
+    CHECK(hostile.receive() == std::vector<std::string>{uid, msgpack("error")});
+  }
+  CHECK(given.served.mp("unserved_operations") == unserved + operations.size());
+  CHECK(given.served.mp("unusable_messages") == 0);
   given.check_unharmed();
 }
 
