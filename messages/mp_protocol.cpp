@@ -87,10 +87,12 @@ public:
     return std::string{value.text.substr(0, max_text_bytes)};
   }
 
+  /// Compat: a float may be written as an integer.
   double real() {
     auto value = parsed();
-    if (value.what == kind::integer && !value.negative)
-      return static_cast<double>(value.integer);
+    if (value.what == kind::integer)
+      return value.negative ? static_cast<double>(static_cast<int64_t>(value.integer))
+                            : static_cast<double>(value.integer);
     if (value.what != kind::real || !std::isfinite(value.real))
       wrong("a finite number");
     return value.real;

@@ -92,7 +92,7 @@ struct query_prefetch_status_request {
 
 struct wait_prefetch_status_request {
   std::string request_id;
-  double timeout_seconds = 0; ///< Finite.
+  double timeout_seconds = 0; ///< Finite. Negative: no wait.
 };
 
 struct free_lookup_locks_request {

@@ -233,6 +233,13 @@ TEST_SUITE("mp request") {
     CHECK(seconds("cb4014000000000000") == 5.0);
     CHECK(seconds("ca40a00000") == 5.0);
     CHECK(seconds("05") == 5.0);
+    CHECK(seconds("cfffffffffffffffff") == 0x1p64);
+    // No time to wait, in either spelling.
+    CHECK(seconds("cbbff0000000000000") == -1.0);
+    for (const std::string minus_one :
+         {"ff", "d0ff", "d1ffff", "d2ffffffff", "d3ffffffffffffffff"})
+      CHECK(seconds(minus_one.c_str()) == -1.0);
+    CHECK(seconds("d38000000000000000") == -0x1p63);
     for (const std::string wrong : {"cb7ff0000000000000", "cbfff0000000000000",
                                     "cb7ff8000000000000", "ca7f800000", "a135", "c0", "90"})
       CHECK_FALSE(reads(operation::wait_prefetch_status, {text_frame("r"), bytes(wrong)}));
