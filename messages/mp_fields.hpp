@@ -21,6 +21,7 @@ public:
   /// `missing` if there is no such field, or it is nil.
   uint64_t unsigned_in(std::string_view name, uint64_t lowest, uint64_t highest,
                        uint64_t missing);
+  /// UTF-8.
   std::string text(std::string_view name, size_t longest_bytes);
   bool boolean(std::string_view name);
   /// Of any integer, also a negative one.

@@ -64,7 +64,8 @@ std::string field_reader::text(std::string_view name, size_t longest_bytes) {
   auto found = field(name, true);
   if (found == nullptr)
     return {};
-  if (found->what != msgpack_value::kind::text || found->text.size() > longest_bytes) {
+  if (found->what != msgpack_value::kind::text || found->text.size() > longest_bytes
+      || !lm::is_utf8(found->text)) {
     refuse(name);
     return {};
   }

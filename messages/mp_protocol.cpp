@@ -1,5 +1,6 @@
 #include "messages/mp_protocol.hpp"
 
+#include "messages/lm_unicode.hpp"
 #include "messages/mp_fields.hpp"
 
 #include <cmath>
@@ -82,7 +83,8 @@ public:
 
   std::string text() {
     auto value = parsed();
-    if (value.what != kind::text || value.text.size() > max_text_bytes)
+    if (value.what != kind::text || value.text.size() > max_text_bytes
+        || !lm::is_utf8(value.text))
       wrong("a text");
     return std::string{value.text.substr(0, max_text_bytes)};
   }

@@ -17,7 +17,7 @@
 #include <variant>
 
 /// The requests of LMCache's multiprocess (MP) protocol, as they cross a ZeroMQ socket: an
-/// operation, and one msgpack value per frame for each argument.
+/// operation, and one msgpack value per frame for each argument. All texts in them are UTF-8.
 ///
 /// Threading: pure functions. Source: LMCache 0.5.6 `multiprocess/protocols`; conversations that
 /// were recorded: `tests/golden/mp/`.

@@ -263,6 +263,38 @@ TEST_CASE("every argument of every operation may be garbage; all is answered") {
   given.check_unharmed();
 }
 
+TEST_CASE("a name that is not UTF-8 is refused and comes into no status") {
+  bystander given;
+  mp_client hostile{given.served.mp_port()};
+  const std::string bad("x\xff");
+  CHECK_FALSE(hostile.enroll(7, {}, bad));
+  CHECK_FALSE(hostile.enroll(7, {.dtype = bad}));
+  REQUIRE(hostile.enroll(7, {}));
+  for (auto range : {chunk_range{.model = bad}, {.request = bad}, {.salt = bad}}) {
+    range.prompt = 2;
+    CHECK(hostile.lookup(range) == 0);
+    CHECK(hostile.prepare_store(range).no_buffers);
+    CHECK(hostile.commit_store(range).is_false());
+    CHECK_FALSE(hostile.prepare_retrieve(range).success);
+    CHECK(hostile.commit_retrieve(range).is_false());
+    CHECK(hostile.free_locks(range).what == mp_reply::kind::nothing);
+  }
+  CHECK(hostile.call("query_prefetch_status", {bad}).value == 0);
+  CHECK(hostile.call("wait_prefetch_status", {bad, 0.0}).value == 0);
+  CHECK(hostile.end_session(bad).what == mp_reply::kind::nothing);
+  CHECK(hostile.call("subscribe_kv_events", {7, bad, 0, 1}).what == mp_reply::kind::error);
+  for (auto path : {"/v1/status", "/status", "/v1/objects", "/v1/quotas", "/metrics"}) {
+    CAPTURE(path);
+    auto reply = given.served.get(path);
+    CHECK(reply.status == 200);
+    // Not even as the character that takes the place of such a byte.
+    CHECK(reply.body.find('\xff') == std::string::npos);
+    CHECK(reply.body.find("x\xef\xbf\xbd") == std::string::npos);
+  }
+  CHECK(hostile.leave());
+  given.check_unharmed();
+}
+
 TEST_CASE("layouts that cannot be are refused") {
   bystander given;
   mp_client hostile{given.served.mp_port()};

@@ -319,6 +319,26 @@ TEST_SUITE("mp request") {
     CHECK_FALSE(parsed<mp::register_request>(what, {renamed}).num_physical_slots);
   }
 
+  TEST_CASE("an argument that becomes a name is UTF-8") {
+    const auto bad = text_frame("r\xff");
+    const auto seven = uint_frame(7);
+    const std::pair<operation, mp::wire::frames> calls[]{
+      {operation::query_prefetch_status, {bad}},
+      {operation::wait_prefetch_status, {bad, bytes("00")}},
+      {operation::end_session, {bad}},
+      {operation::subscribe_kv_events, {seven, bad, bytes("00"), seven}},
+      {operation::register_kv_cache_engine_driven_context,
+       {mp::wire::registration_frame({7, "m\xff", 1, 16, 2, 16, "float16", true, 16})}},
+      {operation::register_kv_cache_engine_driven_context,
+       {mp::wire::registration_frame({7, "m", 1, 16, 2, 16, "float16\xff", true, 16})}}};
+    for (const auto& [what, arguments] : calls) {
+      CAPTURE(mp::to_string(what));
+      const auto request = mp::wire::parse(what, arguments);
+      REQUIRE_FALSE(request);
+      CHECK(request.error() == errc::invalid_argument);
+    }
+  }
+
   TEST_CASE("what the fuzzer starts from and once found keeps holding") {
     CHECK(corpus::replay("mp_request",
                          [](std::string_view text) {
