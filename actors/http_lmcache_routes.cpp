@@ -217,22 +217,22 @@ void on_delete_quota(const http_context& context, const httplib::Request& reques
 
 } // namespace
 
-void add_lmcache_routes(httplib::Server& server, const http_context& context) {
+void add_lmcache_routes(http_router& routes, const http_context& context) {
   constexpr auto one_quota = "/quota/([^/]*)";
-  server.Get("/healthcheck",
+  routes.get("/healthcheck",
              [&context](const auto&, auto& reply) { on_healthcheck(context, reply); });
-  server.Get("/status", [&context](const auto&, auto& reply) { on_status(context, reply); });
-  server.Post("/cache/clear", context.guarded([&context](const auto& request, auto& reply) {
+  routes.get("/status", [&context](const auto&, auto& reply) { on_status(context, reply); });
+  routes.post("/cache/clear", context.guarded([&context](const auto& request, auto& reply) {
     on_clear(context, request, reply);
   }));
-  server.Get("/quota", [&context](const auto&, auto& reply) { on_quotas(context, reply); });
-  server.Get(one_quota, [&context](const auto& request, auto& reply) {
+  routes.get("/quota", [&context](const auto&, auto& reply) { on_quotas(context, reply); });
+  routes.get(one_quota, [&context](const auto& request, auto& reply) {
     on_get_quota(context, request, reply);
   });
-  server.Put(one_quota, context.guarded([&context](const auto& request, auto& reply) {
+  routes.put(one_quota, context.guarded([&context](const auto& request, auto& reply) {
     on_set_quota(context, request, reply);
   }));
-  server.Delete(one_quota, context.guarded([&context](const auto& request, auto& reply) {
+  routes.del(one_quota, context.guarded([&context](const auto& request, auto& reply) {
     on_delete_quota(context, request, reply);
   }));
 }

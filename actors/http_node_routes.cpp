@@ -11,16 +11,16 @@ constexpr auto metrics_type = "text/plain; version=0.0.4; charset=utf-8";
 
 } // namespace
 
-void add_node_routes(httplib::Server& server, const http_context& context) {
-  server.Get("/healthz", [&context](const auto&, auto& reply) {
+void add_node_routes(http_router& routes, const http_context& context) {
+  routes.get("/healthz", [&context](const auto&, auto& reply) {
     auto now = context.status();
     reply.status = now.healthy ? 200 : 503;
     reply.set_content((now.healthy ? "ok" : now.unhealthy_reason) + "\n", text_type);
   });
-  server.Get("/metrics", [&context](const auto&, auto& reply) {
+  routes.get("/metrics", [&context](const auto&, auto& reply) {
     reply.set_content(render_metrics(context.status()), metrics_type);
   });
-  server.Get("/v1/status", [&context](const auto&, auto& reply) {
+  routes.get("/v1/status", [&context](const auto&, auto& reply) {
     reply.set_content(status_json(context.status(), context.served().config()), json_type);
   });
 }

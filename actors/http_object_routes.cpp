@@ -41,14 +41,14 @@ void on_clear(const http_context& context, const httplib::Request& request,
 
 } // namespace
 
-void add_object_routes(httplib::Server& server, const http_context& context) {
-  server.Get("/v1/objects", [&context](const auto& request, auto& reply) {
+void add_object_routes(http_router& routes, const http_context& context) {
+  routes.get("/v1/objects", [&context](const auto& request, auto& reply) {
     on_list(context, request, reply);
   });
-  server.Delete("/v1/objects", context.guarded([&context](const auto& request, auto& reply) {
+  routes.del("/v1/objects", context.guarded([&context](const auto& request, auto& reply) {
     on_remove(context, request, reply);
   }));
-  server.Post("/v1/clear", context.guarded([&context](const auto& request, auto& reply) {
+  routes.post("/v1/clear", context.guarded([&context](const auto& request, auto& reply) {
     on_clear(context, request, reply);
   }));
 }

@@ -52,16 +52,16 @@ void on_remove(const http_context& context, const httplib::Request& request,
 
 } // namespace
 
-void add_quota_routes(httplib::Server& server, const http_context& context) {
-  server.Get("/v1/quotas", [&context](const auto&, auto& reply) {
+void add_quota_routes(http_router& routes, const http_context& context) {
+  routes.get("/v1/quotas", [&context](const auto&, auto& reply) {
     context.ask(get_quotas{}, reply, [&](const quota_list& list) {
       reply.set_content(quotas_json(list), json_type);
     });
   });
-  server.Put("/v1/quotas", context.guarded([&context](const auto& request, auto& reply) {
+  routes.put("/v1/quotas", context.guarded([&context](const auto& request, auto& reply) {
     on_set(context, request, reply);
   }));
-  server.Delete("/v1/quotas", context.guarded([&context](const auto& request, auto& reply) {
+  routes.del("/v1/quotas", context.guarded([&context](const auto& request, auto& reply) {
     on_remove(context, request, reply);
   }));
 }

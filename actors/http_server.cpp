@@ -4,6 +4,7 @@
 #include "actors/http_routes.hpp"
 #include "actors/http_stream.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace kvasir {
@@ -20,16 +21,16 @@ struct http_server::impl : httplib::Server {
       return listener ? listener->wrong_protocol() : 0;
     };
     set_payload_max_length(max_body_bytes);
-    add_node_routes(*this, context);
-    add_object_routes(*this, context);
-    add_quota_routes(*this, context);
-    add_lmcache_routes(*this, context);
+    add_node_routes(routes, context);
+    add_object_routes(routes, context);
+    add_quota_routes(routes, context);
+    add_lmcache_routes(routes, context);
     set_pre_routing_handler([](const auto& request, auto&) {
       say_that_it_has_no_body(request);
       return HandlerResponse::Unhandled;
     });
-    set_error_handler([](const auto&, auto& reply) {
-      if (reply.body.empty())
+    set_error_handler([this](const auto& request, auto& reply) {
+      if (reply.body.empty() && !refuse_method(request, reply))
         http_context::fail(reply, reply.status, "HTTP status " + std::to_string(reply.status));
     });
     set_exception_handler([](const auto&, auto& reply, std::exception_ptr) {
@@ -49,6 +50,24 @@ struct http_server::impl : httplib::Server {
       const_cast<httplib::Request&>(request).set_header("Content-Length", "0");
   }
 
+  /// Answers a request whose path is known, but not with this method.
+  /// @returns false for any other request.
+  bool refuse_method(const httplib::Request& request, httplib::Response& reply) const {
+    // httplib says the first of a method it has routes for, the other of one it has none for.
+    if (reply.status != 404 && reply.status != 400)
+      return false;
+    auto methods = routes.methods_of(request.path);
+    if (methods.empty()
+        || std::find(methods.begin(), methods.end(), request.method) != methods.end())
+      return false;
+    std::string allowed;
+    for (const auto& method : methods)
+      allowed += (allowed.empty() ? "" : ", ") + method;
+    reply.set_header("Allow", allowed);
+    http_context::fail(reply, 405, "this path takes " + allowed);
+    return true;
+  }
+
   /// Answers what is there. @returns whether the connection can go on.
   bool serve(int fd) {
     http_stream stream{fd};
@@ -63,6 +82,7 @@ struct http_server::impl : httplib::Server {
   }
 
   http_context context;
+  http_router routes{*this};
   uint16_t bound_port = 0;
   std::unique_ptr<http_listener> listener;
 };

@@ -22,9 +22,6 @@ constexpr std::chrono::seconds answer_deadline{10};
 /// The longest that `wait_prefetch_status` may ask for.
 constexpr std::chrono::seconds longest_wait{300};
 
-/// Instances that are remembered as refused until they ping.
-constexpr size_t max_refused = 1'024;
-
 } // namespace
 
 void mp_door::serve(job of, mp::get_chunk_size_request&) {

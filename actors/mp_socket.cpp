@@ -99,7 +99,7 @@ mp_socket::received mp_socket::receive(mp_request& request) {
     }
   }
   auto usable = frames >= 2 && request.uid.size() <= max_uid_bytes
-                && request.operation.size() <= max_uid_bytes;
+                && request.operation.size() <= max_operation_bytes;
   return usable ? received::request : received::unusable;
 }
 

@@ -62,8 +62,8 @@ public:
   int fd();
   int monitor_fd();
 
-  /// @returns `unusable` for a message without uid and operation, or with frames beyond all
-  /// limits: it is taken off the queue.
+  /// @returns `unusable` for a message without uid and operation, or with one of these two beyond
+  /// its limit: it is taken off the queue.
   received receive(mp_request& request);
 
   /// Sends one reply; `result` may be empty (no frame) for void.
@@ -81,6 +81,8 @@ private:
 
   static constexpr size_t max_arguments = 8;
   static constexpr size_t max_uid_bytes = 256;
+  /// The longest operation that exists has 41 bytes; longer ones are answered like all unknown.
+  static constexpr size_t max_operation_bytes = 64 << 10;
 
   zmq::context_t context_{1};
   zmq::socket_t router_;

@@ -19,9 +19,6 @@ constexpr std::chrono::seconds answer_deadline{10};
 /// Instances that are remembered as refused until they ping.
 constexpr size_t max_refused = 1'024;
 
-/// What msgpack can say about the length of a binary.
-constexpr uint64_t max_binary_bytes = 0xffff'ffff;
-
 std::vector<slot> slots_of(const std::vector<read_lease>& leases) {
   std::vector<slot> result;
   for (auto& lease : leases)
@@ -275,13 +272,17 @@ void mp_door::retrieve_inline(job of, const engine_actor& actor, const mp::kv_la
     refuse(of);
   };
   auto writer = mp::tensor_list_writer::make(layout.dtype, layout.shape(), plan.chunks.size());
-  if (!writer || writer->total_bytes() > max_binary_bytes) {
+  if (!writer) {
     give_up();
     return;
   }
   auto slots = plan.give_slots ? slots_of(plan.chunks) : std::vector<slot>{};
   auto frame = mp::encode_retrieve_data(writer->total_bytes(), slots, layout);
-  auto bytes = frame.head.size() + writer->total_bytes() + frame.tail.size();
+  if (!frame) {
+    give_up();
+    return;
+  }
+  auto bytes = frame->head.size() + writer->total_bytes() + frame->tail.size();
   auto client = of.client;
   if (!take_inline_bytes(client, bytes)) {
     give_up();
@@ -297,7 +298,7 @@ void mp_door::retrieve_inline(job of, const engine_actor& actor, const mp::kv_la
     std::vector<lease_id> corrupt;
   };
   auto state = std::make_shared<transfer_state>(transfer_state{
-    std::move(of), std::move(plan), std::move(*writer), std::move(frame), {}, {}});
+    std::move(of), std::move(plan), std::move(*writer), std::move(*frame), {}, {}});
   auto finish = [this, state, actor] {
     unit_.send(actor, finish_inline_retrieve{state->plan.transfer_id, state->corrupt});
     counters_.add(mp_count::checksum_mismatches, state->corrupt.size());

@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvasir::mp {
 
@@ -13,19 +14,24 @@ namespace kvasir::mp {
 /// what is read after it means nothing.
 class field_reader {
 public:
-  explicit field_reader(const msgpack_value& map) : map_(map) {}
+  /// @pre `map` outlives the reader
+  explicit field_reader(msgpack_value& map) : map_(map) {}
 
   uint64_t unsigned_in(std::string_view name, uint64_t lowest, uint64_t highest);
   /// `missing` if there is no such field, or it is nil.
   uint64_t unsigned_in(std::string_view name, uint64_t lowest, uint64_t highest,
                        uint64_t missing);
+  /// UTF-8.
   std::string text(std::string_view name, size_t longest_bytes);
   bool boolean(std::string_view name);
   /// Of any integer, also a negative one.
   uint64_t bits(std::string_view name);
 
+  /// Takes the numbers out of the map: there may be many.
+  std::vector<uint32_t> integers(std::string_view name);
+
   /// The field, or null, which is an error only if `required`.
-  const msgpack_value* field(std::string_view name, bool required);
+  msgpack_value* field(std::string_view name, bool required);
 
   void refuse(std::string_view name);
 
@@ -34,7 +40,7 @@ public:
   explicit operator bool() const noexcept { return bad_.empty(); }
 
 private:
-  const msgpack_value& map_;
+  msgpack_value& map_;
   std::string bad_;
 };
 

@@ -37,7 +37,7 @@ caf::error field_reader::error() const {
   return caf::make_error(errc::invalid_argument, bad_);
 }
 
-const msgpack_value* field_reader::field(std::string_view name, bool required) {
+msgpack_value* field_reader::field(std::string_view name, bool required) {
   auto found = map_.find(name);
   if (found == nullptr && required)
     refuse(name);
@@ -64,7 +64,8 @@ std::string field_reader::text(std::string_view name, size_t longest_bytes) {
   auto found = field(name, true);
   if (found == nullptr)
     return {};
-  if (found->what != msgpack_value::kind::text || found->text.size() > longest_bytes) {
+  if (found->what != msgpack_value::kind::text || found->text.size() > longest_bytes
+      || !lm::is_utf8(found->text)) {
     refuse(name);
     return {};
   }
@@ -85,6 +86,17 @@ uint64_t field_reader::bits(std::string_view name) {
   return found == nullptr ? 0 : found->integer;
 }
 
+std::vector<uint32_t> field_reader::integers(std::string_view name) {
+  auto found = field(name, true);
+  if (found == nullptr)
+    return {};
+  if (found->what != msgpack_value::kind::integers) {
+    refuse(name);
+    return {};
+  }
+  return std::move(found->integers);
+}
+
 // -- the key ----------------------------------------------------------------------------
 
 caf::expected<cache_key> parse_cache_key(std::span<const std::byte> frame) {
@@ -102,12 +114,7 @@ caf::expected<cache_key> parse_cache_key(std::span<const std::byte> frame) {
   result.world_size = static_cast<uint32_t>(fields.unsigned_in("world_size", 1, 255));
   if (auto id = fields.unsigned_in("worker_id", 0, result.world_size - 1, any); id != any)
     result.worker_id = static_cast<uint32_t>(id);
-  if (auto tokens = fields.field("token_ids", true)) {
-    if (tokens->what == msgpack_value::kind::integers)
-      result.token_ids = std::move(const_cast<msgpack_value*>(tokens)->integers);
-    else
-      fields.refuse("token_ids");
-  }
+  result.token_ids = fields.integers("token_ids");
   result.start = fields.unsigned_in("start", 0, any);
   result.end = fields.unsigned_in("end", 0, any);
   result.request_id = fields.text("request_id", max_request_id_bytes);

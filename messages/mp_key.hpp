@@ -16,7 +16,8 @@
 
 namespace kvasir::mp {
 
-/// What a request is about: tokens `[start, end)` of a prompt, of one rank or of all.
+/// What a request is about: tokens `[start, end)` of a prompt, of one rank or of all. Texts are
+/// UTF-8.
 /// Source: LMCache 0.5.6 `IPCCacheServerKey`.
 struct cache_key {
   std::string model_name;            ///< 1..1024 bytes, without '@'.
@@ -39,7 +40,7 @@ struct cache_key {
 /// a field is missing, of another type or out of its range; the context names it.
 caf::expected<cache_key> parse_cache_key(std::span<const std::byte> frame);
 
-/// Whether a client may call its tenant so: at most 128 characters of UTF-8 and 255 bytes,
+/// Whether a client may call its tenant so: at most 128 characters of UTF-8,
 /// without @ / \ and NUL. Empty: the nameless tenant.
 bool is_cache_salt(std::string_view text);
 

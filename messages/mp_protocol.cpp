@@ -1,5 +1,6 @@
 #include "messages/mp_protocol.hpp"
 
+#include "messages/lm_unicode.hpp"
 #include "messages/mp_fields.hpp"
 
 #include <cmath>
@@ -82,15 +83,18 @@ public:
 
   std::string text() {
     auto value = parsed();
-    if (value.what != kind::text || value.text.size() > max_text_bytes)
+    if (value.what != kind::text || value.text.size() > max_text_bytes
+        || !lm::is_utf8(value.text))
       wrong("a text");
     return std::string{value.text.substr(0, max_text_bytes)};
   }
 
+  /// Compat: a float may be written as an integer.
   double real() {
     auto value = parsed();
-    if (value.what == kind::integer && !value.negative)
-      return static_cast<double>(value.integer);
+    if (value.what == kind::integer)
+      return value.negative ? static_cast<double>(static_cast<int64_t>(value.integer))
+                            : static_cast<double>(value.integer);
     if (value.what != kind::real || !std::isfinite(value.real))
       wrong("a finite number");
     return value.real;

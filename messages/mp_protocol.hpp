@@ -17,7 +17,7 @@
 #include <variant>
 
 /// The requests of LMCache's multiprocess (MP) protocol, as they cross a ZeroMQ socket: an
-/// operation, and one msgpack value per frame for each argument.
+/// operation, and one msgpack value per frame for each argument. All texts in them are UTF-8.
 ///
 /// Threading: pure functions. Source: LMCache 0.5.6 `multiprocess/protocols`; conversations that
 /// were recorded: `tests/golden/mp/`.
@@ -92,7 +92,7 @@ struct query_prefetch_status_request {
 
 struct wait_prefetch_status_request {
   std::string request_id;
-  double timeout_seconds = 0; ///< Finite.
+  double timeout_seconds = 0; ///< Finite. Negative: no wait.
 };
 
 struct free_lookup_locks_request {

@@ -42,12 +42,12 @@ void pack_slots(packer& to, std::span<const slot> slots, const kv_layout& layout
 }
 
 /// A map of success, data and context up to the data.
-void pack_retrieve_head(packer& to, bool success, uint64_t data_bytes) {
+void pack_retrieve_head(packer& to, bool success, uint32_t data_bytes) {
   to.pack_map(3);
   pack_text(to, "success");
   success ? to.pack_true() : to.pack_false();
   pack_text(to, "data");
-  to.pack_bin(static_cast<uint32_t>(data_bytes));
+  to.pack_bin(data_bytes);
 }
 
 void pack_context(packer& to, std::span<const slot> slots, const kv_layout& layout) {
@@ -174,10 +174,15 @@ std::string encode_event_batch(std::string_view model, const kv_event_batch& bat
   });
 }
 
-retrieve_frame encode_retrieve_data(uint64_t data_bytes, std::span<const slot> slots,
-                                    const kv_layout& layout) {
-  return {packed([&](packer& to) { pack_retrieve_head(to, true, data_bytes); }),
-          packed([&](packer& to) { pack_context(to, slots, layout); })};
+caf::expected<retrieve_frame> encode_retrieve_data(uint64_t data_bytes,
+                                                   std::span<const slot> slots,
+                                                   const kv_layout& layout) {
+  if (data_bytes > std::numeric_limits<uint32_t>::max())
+    return caf::make_error(errc::too_large);
+  return retrieve_frame{packed([&](packer& to) {
+                          pack_retrieve_head(to, true, static_cast<uint32_t>(data_bytes));
+                        }),
+                        packed([&](packer& to) { pack_context(to, slots, layout); })};
 }
 
 } // namespace kvasir::mp

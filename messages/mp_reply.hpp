@@ -2,9 +2,12 @@
 
 #pragma once
 
+#include "messages/errc.hpp"
 #include "messages/event_messages.hpp"
 #include "messages/kv_layout.hpp"
 #include "messages/object.hpp"
+
+#include <caf/expected.hpp>
 
 #include <cstdint>
 #include <span>
@@ -39,13 +42,15 @@ std::string encode_retrieve_failed();
 std::string encode_retrieve_slots(std::span<const slot> slots, const kv_layout& layout);
 
 /// prepare_retrieve with data: head | data_bytes of data | tail.
-/// @param slots told as well, if not empty
 struct retrieve_frame {
   std::string head;
   std::string tail;
 };
-retrieve_frame encode_retrieve_data(uint64_t data_bytes, std::span<const slot> slots,
-                                    const kv_layout& layout);
+
+/// @param slots told as well, if not empty
+/// @returns the frame, or `errc::too_large` for 4 GiB and more: msgpack cannot say their length.
+caf::expected<retrieve_frame>
+encode_retrieve_data(uint64_t data_bytes, std::span<const slot> slots, const kv_layout& layout);
 
 /// One push of an event stream.
 std::string encode_event_batch(std::string_view model, const kv_event_batch& batch);

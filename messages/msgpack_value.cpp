@@ -179,7 +179,7 @@ private:
 
 } // namespace
 
-const msgpack_value* msgpack_value::find(std::string_view name) const {
+msgpack_value* msgpack_value::find(std::string_view name) {
   for (auto i = fields.rbegin(); i != fields.rend(); ++i)
     if (i->name == name)
       return &i->value;

@@ -42,7 +42,7 @@ struct msgpack_value {
   std::vector<field> fields;
 
   /// The last field of that name; null if there is none.
-  const msgpack_value* find(std::string_view name) const;
+  msgpack_value* find(std::string_view name);
 
   std::optional<uint64_t> as_unsigned(uint64_t lowest, uint64_t highest) const;
 };

@@ -202,6 +202,50 @@ TEST_CASE("objects are listed and removed over HTTP") {
   CHECK(http(port, "POST", "/v1/clear", {"Content-Length: 0"}).status == 200);
 }
 
+TEST_CASE("a known path says which methods it takes, an unknown one is not found") {
+  running_daemon served;
+  auto port = served.http_port();
+  const std::pair<std::string, std::string> routes[]
+    = {{"/healthz", "GET, HEAD"},
+       {"/metrics", "GET, HEAD"},
+       {"/v1/status", "GET, HEAD"},
+       {"/v1/objects", "GET, HEAD, DELETE"},
+       {"/v1/clear", "POST"},
+       {"/v1/quotas", "GET, HEAD, PUT, DELETE"},
+       {"/healthcheck", "GET, HEAD"},
+       {"/status", "GET, HEAD"},
+       {"/cache/clear", "POST"},
+       {"/quota", "GET, HEAD"},
+       {"/quota/t", "GET, HEAD, PUT, DELETE"}};
+  const std::string methods[]
+    = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"};
+  for (const auto& [path, allowed] : routes)
+    for (const auto& method : methods) {
+      CAPTURE(path);
+      CAPTURE(method);
+      auto reply = http(port, method, path);
+      if ((", " + allowed + ",").find(", " + method + ",") != std::string::npos) {
+        CHECK(reply.status != 405);
+        continue;
+      }
+      CHECK(reply.status == 405);
+      CHECK(reply.head.find("\r\nAllow: " + allowed) != std::string::npos);
+      CHECK(method == "HEAD" ? reply.body.empty()
+                             : nlohmann::json::parse(reply.body).contains("error"));
+      // Not something that a route does with its body either.
+      if (method != "HEAD")
+        CHECK(http(port, method, path, {}, "127.0.0.1", "{}").status == 405);
+    }
+  for (const auto& method : {"GET", "HEAD", "POST", "PUT", "DELETE"})
+    for (const auto& path :
+         {"/", "/v1", "/cache", "/cache/clear/", "/quota/a/b", "/healthzz"}) {
+      CAPTURE(path);
+      auto reply = http(port, method, path);
+      CHECK(reply.status == 404);
+      CHECK(reply.head.find("\r\nAllow:") == std::string::npos);
+    }
+}
+
 TEST_CASE("with an admin token nobody changes anything without it") {
   auto file = temporary_token("  s3cret-token\n");
   running_daemon served{{"--admin-token-file", file}};

@@ -124,8 +124,8 @@ TEST_CASE("messages that cannot be answered are dropped and counted") {
   mp_client hostile{given.served.mp_port()};
   hostile.send({"one frame"});
   hostile.send({""});
-  hostile.send({msgpack(0), std::string(5000, '\x91') + '\xc0'});
-  hostile.send({std::string(100'000, 'u'), msgpack("ping"), msgpack(nullptr)});
+  hostile.send({msgpack(0), std::string((64 << 10) + 1, 'o')});
+  hostile.send({std::string(257, 'u'), msgpack("ping"), msgpack(nullptr)});
   wait_until([&] { return given.served.mp("unusable_messages") == 4; });
   CHECK(hostile.call("noop").value == "OK");
   given.check_unharmed();
@@ -168,6 +168,31 @@ TEST_CASE("operations that do not exist, or are not served, fail at once") {
       CHECK(reply[0] == uid);
       CHECK(reply[1] == msgpack(operation));
     }
+  given.check_unharmed();
+}
+
+TEST_CASE("an operation is answered whatever its length") {
+  bystander given;
+  mp_client hostile{given.served.mp_port()};
+  auto unserved = given.served.mp("unserved_operations");
+  const std::string nested(5000, '\x91');
+  const std::vector<std::string> operations{
+    msgpack(std::string(250, 'o')),
+    msgpack(std::string(254, 'o')),
+    msgpack(std::string(255, 'o')),
+    msgpack(std::string(5000, 'o')),
+    nested + '\xc0',
+    std::string(64 << 10, 'o'),
+  };
+  for (auto& operation : operations) {
+    CAPTURE(operation.size());
+    const std::string uid(256, 'u');
+    hostile.send({uid, operation, msgpack(1)});
+    // The error that LMCache's clients take at once: another operation than the one asked.
+    CHECK(hostile.receive() == std::vector<std::string>{uid, msgpack("error")});
+  }
+  CHECK(given.served.mp("unserved_operations") == unserved + operations.size());
+  CHECK(given.served.mp("unusable_messages") == 0);
   given.check_unharmed();
 }
 
@@ -235,6 +260,38 @@ TEST_CASE("every argument of every operation may be garbage; all is answered") {
   CHECK(given.served.mp("malformed_requests") > 500);
   hostile.call("unregister_kv_cache_engine_driven_context", {5});
   hostile.end_session("r");
+  given.check_unharmed();
+}
+
+TEST_CASE("a name that is not UTF-8 is refused and comes into no status") {
+  bystander given;
+  mp_client hostile{given.served.mp_port()};
+  const std::string bad("x\xff");
+  CHECK_FALSE(hostile.enroll(7, {}, bad));
+  CHECK_FALSE(hostile.enroll(7, {.dtype = bad}));
+  REQUIRE(hostile.enroll(7, {}));
+  for (auto range : {chunk_range{.model = bad}, {.request = bad}, {.salt = bad}}) {
+    range.prompt = 2;
+    CHECK(hostile.lookup(range) == 0);
+    CHECK(hostile.prepare_store(range).no_buffers);
+    CHECK(hostile.commit_store(range).is_false());
+    CHECK_FALSE(hostile.prepare_retrieve(range).success);
+    CHECK(hostile.commit_retrieve(range).is_false());
+    CHECK(hostile.free_locks(range).what == mp_reply::kind::nothing);
+  }
+  CHECK(hostile.call("query_prefetch_status", {bad}).value == 0);
+  CHECK(hostile.call("wait_prefetch_status", {bad, 0.0}).value == 0);
+  CHECK(hostile.end_session(bad).what == mp_reply::kind::nothing);
+  CHECK(hostile.call("subscribe_kv_events", {7, bad, 0, 1}).what == mp_reply::kind::error);
+  for (auto path : {"/v1/status", "/status", "/v1/objects", "/v1/quotas", "/metrics"}) {
+    CAPTURE(path);
+    auto reply = given.served.get(path);
+    CHECK(reply.status == 200);
+    // Not even as the character that takes the place of such a byte.
+    CHECK(reply.body.find('\xff') == std::string::npos);
+    CHECK(reply.body.find("x\xef\xbf\xbd") == std::string::npos);
+  }
+  CHECK(hostile.leave());
   given.check_unharmed();
 }
 

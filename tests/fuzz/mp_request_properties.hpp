@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "messages/lm_unicode.hpp"
 #include "wire/mp_wire.hpp"
 
 #include <algorithm>
@@ -43,6 +44,9 @@ inline const char* check_key_rules(const cache_key& key) {
     return "too many readers";
   if (key.cache_salt.find_first_of(std::string_view{"@/\\\0", 4}) != std::string::npos)
     return "a salt with a separator";
+  if (!lm::is_utf8(key.model_name) || !lm::is_utf8(key.request_id)
+      || !lm::is_utf8(key.cache_salt))
+    return "a name that is not UTF-8";
   return nullptr;
 }
 
@@ -65,7 +69,13 @@ inline const char* check_request(std::span<const std::byte> bytes) {
       if constexpr (requires { r.key; })
         return check_key_rules(r.key);
       else if constexpr (requires { r.timeout_seconds; })
-        return std::isfinite(r.timeout_seconds) ? nullptr : "a timeout without end";
+        return !std::isfinite(r.timeout_seconds) ? "a timeout without end"
+               : lm::is_utf8(r.request_id)       ? nullptr
+                                                 : "a request that is not UTF-8";
+      else if constexpr (requires { r.request_id; })
+        return lm::is_utf8(r.request_id) ? nullptr : "a request that is not UTF-8";
+      else if constexpr (requires { r.model_name; })
+        return lm::is_utf8(r.model_name) ? nullptr : "a model that is not UTF-8";
       else
         return nullptr;
     },

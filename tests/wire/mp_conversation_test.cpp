@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
 #include <set>
 
 using namespace kvasir;
@@ -154,9 +155,10 @@ TEST_SUITE("mp conversation") {
           // "<bytes N: …>": the data is in the frame only.
           const auto size = std::stoul(value["data"].get<std::string>().substr(7));
           const auto frame = mp::encode_retrieve_data(size, {}, {});
-          CHECK(frame.head.size() + size + frame.tail.size() == result.size());
-          CHECK(result.starts_with(frame.head));
-          CHECK(result.ends_with(frame.tail));
+          REQUIRE(frame);
+          CHECK(frame->head.size() + size + frame->tail.size() == result.size());
+          CHECK(result.starts_with(frame->head));
+          CHECK(result.ends_with(frame->tail));
           ++inline_data;
           continue;
         }
@@ -166,6 +168,16 @@ TEST_SUITE("mp conversation") {
       CHECK((inline_data > 0)
             == (std::string_view{name}.find("pickle") != std::string_view::npos));
     }
+  }
+
+  TEST_CASE("data that msgpack cannot say the length of has no frame") {
+    constexpr uint64_t longest = 0xffff'ffff;
+    const auto frame = mp::encode_retrieve_data(longest, {}, {});
+    REQUIRE(frame);
+    CHECK(frame->head.ends_with("\xc6\xff\xff\xff\xff"));
+    CHECK(mp::encode_retrieve_data(longest + 1, {}, {}).error() == errc::too_large);
+    CHECK(mp::encode_retrieve_data(std::numeric_limits<uint64_t>::max(), {}, {}).error()
+          == errc::too_large);
   }
 
   TEST_CASE("what LMCache's server left unanswered is refused, unless the codec cannot know") {

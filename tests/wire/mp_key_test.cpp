@@ -193,6 +193,22 @@ TEST_SUITE("mp key") {
         CHECK_FALSE(parse(with(name, bytes(wrong))));
   }
 
+  TEST_CASE("what becomes a name is UTF-8") {
+    for (const std::string name : {"model_name", "request_id", "cache_salt"}) {
+      CAPTURE(name);
+      for (const std::string good : {"\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\x7f"})
+        CHECK(parse(with(name, text_frame(good))));
+      // A stray byte, a cut sequence, an overlong form, a surrogate, beyond U+10FFFF.
+      for (const std::string bad : {"\xff", "a\x80", "\xc3", "\xe2\x82", "\xc0\x80",
+                                    "\xed\xa0\x80", "\xf4\x90\x80\x80"}) {
+        CAPTURE(bad);
+        const auto key = parse(with(name, text_frame(bad)));
+        REQUIRE_FALSE(key);
+        CHECK(key.error() == errc::invalid_argument);
+      }
+    }
+  }
+
   TEST_CASE("a cut key is refused at every byte, and so is one with bytes behind it") {
     const auto frame = map_frame(whole);
     for (size_t size = 0; size < frame.size(); ++size) {

@@ -233,6 +233,13 @@ TEST_SUITE("mp request") {
     CHECK(seconds("cb4014000000000000") == 5.0);
     CHECK(seconds("ca40a00000") == 5.0);
     CHECK(seconds("05") == 5.0);
+    CHECK(seconds("cfffffffffffffffff") == 0x1p64);
+    // No time to wait, in either spelling.
+    CHECK(seconds("cbbff0000000000000") == -1.0);
+    for (const std::string minus_one :
+         {"ff", "d0ff", "d1ffff", "d2ffffffff", "d3ffffffffffffffff"})
+      CHECK(seconds(minus_one.c_str()) == -1.0);
+    CHECK(seconds("d38000000000000000") == -0x1p63);
     for (const std::string wrong : {"cb7ff0000000000000", "cbfff0000000000000",
                                     "cb7ff8000000000000", "ca7f800000", "a135", "c0", "90"})
       CHECK_FALSE(reads(operation::wait_prefetch_status, {text_frame("r"), bytes(wrong)}));
@@ -310,6 +317,26 @@ TEST_SUITE("mp request") {
     auto renamed = frame; // num_physical_slots has a default
     renamed[renamed.find("num_physical_slots")] = 'X';
     CHECK_FALSE(parsed<mp::register_request>(what, {renamed}).num_physical_slots);
+  }
+
+  TEST_CASE("an argument that becomes a name is UTF-8") {
+    const auto bad = text_frame("r\xff");
+    const auto seven = uint_frame(7);
+    const std::pair<operation, mp::wire::frames> calls[]{
+      {operation::query_prefetch_status, {bad}},
+      {operation::wait_prefetch_status, {bad, bytes("00")}},
+      {operation::end_session, {bad}},
+      {operation::subscribe_kv_events, {seven, bad, bytes("00"), seven}},
+      {operation::register_kv_cache_engine_driven_context,
+       {mp::wire::registration_frame({7, "m\xff", 1, 16, 2, 16, "float16", true, 16})}},
+      {operation::register_kv_cache_engine_driven_context,
+       {mp::wire::registration_frame({7, "m", 1, 16, 2, 16, "float16\xff", true, 16})}}};
+    for (const auto& [what, arguments] : calls) {
+      CAPTURE(mp::to_string(what));
+      const auto request = mp::wire::parse(what, arguments);
+      REQUIRE_FALSE(request);
+      CHECK(request.error() == errc::invalid_argument);
+    }
   }
 
   TEST_CASE("what the fuzzer starts from and once found keeps holding") {
