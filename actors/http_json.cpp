@@ -69,6 +69,19 @@ json mp_of(const front_door_status& s) {
   return result;
 }
 
+json events_of(const event_log_status& s) {
+  return {
+    {"readers_waiting", s.readers_waiting},
+    {"kept_events", s.kept_events},
+    {"kept_bytes", s.kept_bytes},
+    {"described_bytes", s.described_bytes},
+    {"stored", s.stored},
+    {"removed", s.removed},
+    {"dropped", s.dropped},
+    {"undescribed", s.undescribed},
+  };
+}
+
 json sessions_of(const session_status& s) {
   return {
     {"sessions", s.sessions},
@@ -139,6 +152,7 @@ std::string status_json(const node_status& s, const node_config& config) {
     {"lm", lm_of(s.lm)},
     {"mp", mp_of(s.mp)},
     {"sessions", sessions_of(s.sessions)},
+    {"events", events_of(s.events)},
     {"engines", std::move(engines)},
     {"http", {{"wrong_protocol", s.http_wrong_protocol}}},
     {"io",

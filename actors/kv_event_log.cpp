@@ -24,8 +24,12 @@ std::string hash_text(const mp::token_hash& hash) {
   return {reinterpret_cast<const char*>(hash.data()), hash.size()};
 }
 
+uint64_t bytes_of(const std::vector<uint32_t>& tokens, const std::string& parent_hash) {
+  return event_bytes + tokens.size() * sizeof(uint32_t) + parent_hash.size();
+}
+
 uint64_t bytes_of(const kv_event& event) {
-  return event_bytes + event.tokens.size() * sizeof(uint32_t) + event.parent_block_hash.size();
+  return bytes_of(event.tokens, event.parent_block_hash);
 }
 
 } // namespace
@@ -81,16 +85,29 @@ void kv_event_log::on_described(const describe_chunks& what) {
     if (!key)
       continue;
     auto first = what.tokens.begin() + static_cast<ptrdiff_t>(i * per_chunk);
-    auto [at, is_new] = described_.try_emplace(chunk_of(what.keys[i]));
-    at->second = {{first, first + static_cast<ptrdiff_t>(per_chunk)}, parent_hash};
-    if (is_new)
-      described_order_.push_back(at->first);
+    describe(chunk_of(what.keys[i]),
+             {{first, first + static_cast<ptrdiff_t>(per_chunk)}, parent_hash});
     parent_hash = hash_text(key->chunk.hash);
   }
-  while (described_order_.size() > options_.max_described) {
-    described_.erase(described_order_.front());
-    described_order_.pop_front();
-  }
+}
+
+void kv_event_log::describe(std::string chunk, description what) {
+  take_description(chunk);
+  counters_.described_bytes += bytes_of(what.tokens, what.parent_hash);
+  what.age = described_by_age_.insert(described_by_age_.end(), chunk);
+  described_.emplace(std::move(chunk), std::move(what));
+  while (counters_.described_bytes > options_.max_described_bytes)
+    take_description(std::string{described_by_age_.front()});
+}
+
+std::optional<kv_event_log::description>
+kv_event_log::take_description(const std::string& chunk) {
+  auto node = described_.extract(chunk);
+  if (node.empty())
+    return std::nullopt;
+  counters_.described_bytes -= bytes_of(node.mapped().tokens, node.mapped().parent_hash);
+  described_by_age_.erase(node.mapped().age);
+  return std::move(node.mapped());
 }
 
 void kv_event_log::on_changed(const object_change& what) {
@@ -128,13 +145,15 @@ void kv_event_log::on_changed(const object_change& what) {
     return;
   }
   ++counters_.stored;
-  auto known = described_.extract(chunk); // Its place in the order is passed over later.
-  if (known.empty()) {
-    counters_.undescribed += recording_ ? 1 : 0;
+  auto known = take_description(chunk);
+  if (recording_ && !known) {
+    ++counters_.undescribed;
     return;
   }
-  event.tokens = std::move(known.mapped().tokens);
-  event.parent_block_hash = std::move(known.mapped().parent_hash);
+  if (known) {
+    event.tokens = std::move(known->tokens);
+    event.parent_block_hash = std::move(known->parent_hash);
+  }
   add(std::move(key->model), std::move(event));
 }
 
@@ -168,9 +187,9 @@ kv_event_batch kv_event_log::batch_for(const read_kv_events& request) const {
   kv_event_batch batch;
   batch.incarnation = options_.incarnation;
   auto first_kept = next_seq_ - records_.size();
-  auto cursor = std::min(request.cursor, next_seq_);
-  batch.lost = cursor < first_kept;
-  cursor = std::max(cursor, first_kept);
+  // Beyond the end: it counts the events of another log.
+  batch.lost = request.cursor < first_kept || request.cursor > next_seq_;
+  auto cursor = std::clamp(request.cursor, first_kept, next_seq_);
   for (; cursor < next_seq_ && batch.events.size() < request.max_events; ++cursor) {
     auto& kept = records_[cursor - first_kept];
     if (kept.model == request.model)

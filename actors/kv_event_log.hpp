@@ -10,6 +10,8 @@
 
 #include <array>
 #include <deque>
+#include <list>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -26,13 +28,15 @@ struct event_log_options {
   uint64_t incarnation = 1;
   size_t max_events = 32'768;
   uint64_t max_bytes = 64ull << 20; ///< Of kept events, tokens mostly.
-  size_t max_described = 16'384;    ///< Chunks whose tokens are known, but not yet readable.
+  /// Of the tokens of chunks that are not yet readable.
+  uint64_t max_described_bytes = 64ull << 20;
   size_t max_partial = 65'536;      ///< Chunks that some ranks have and others have not.
   size_t max_readers = 1'024;
 };
 
 /// Implements `kv_event_log_actor`. Records nothing before the first reader came, and then only
-/// what fits; a reader that misses something is told so.
+/// what fits; a reader that misses something is told so. (A chunk that nobody described is not
+/// missed: it is stored, but never announced.)
 ///
 /// A chunk is stored when the last of its ranks is, and removed when the first goes. Only chunks
 /// that are partly there need a note: without one a chunk is on all ranks or on none, and which
@@ -51,6 +55,7 @@ private:
   struct description {
     std::vector<uint32_t> tokens;
     std::string parent_hash;
+    std::list<std::string>::iterator age{}; ///< In `described_by_age_`.
   };
 
   struct record {
@@ -64,6 +69,8 @@ private:
   };
 
   void on_described(const describe_chunks& what);
+  void describe(std::string chunk, description what);
+  std::optional<description> take_description(const std::string& chunk);
   void on_changed(const object_change& what);
   caf::result<kv_event_batch> on_read(const read_kv_events& request);
   kv_event_batch batch_for(const read_kv_events& request) const;
@@ -77,7 +84,7 @@ private:
   uint64_t next_seq_ = 0;
   std::deque<record> records_; ///< The last has `next_seq_ - 1`, without gaps.
   std::unordered_map<std::string, description> described_; ///< By chunk, any rank.
-  std::deque<std::string> described_order_;
+  std::list<std::string> described_by_age_;
   std::unordered_map<std::string, rank_set> partial_; ///< Ranks that have the chunk.
   std::unordered_map<uint64_t, waiting_reader> waiting_;
   event_log_status counters_;

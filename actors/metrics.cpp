@@ -113,6 +113,19 @@ void add_mp(families& to, const front_door_status& s) {
     to.counter("mp_" + std::string{infos[i].name}, std::string{infos[i].help}, s.counters[i]);
 }
 
+void add_events(families& to, const event_log_status& s) {
+  to.gauge("event_readers", "Event streams that wait for news", s.readers_waiting);
+  to.gauge("events_kept", "KV events kept for streams that read late", s.kept_events);
+  to.gauge("events_kept_bytes", "Memory of the KV events kept", s.kept_bytes);
+  to.gauge("events_described_bytes", "Memory of the tokens of chunks that are not readable yet",
+           s.described_bytes);
+  to.counter("events_stored", "Chunks that became readable on all their ranks", s.stored);
+  to.counter("events_removed", "Chunks that ceased to be so", s.removed);
+  to.counter("events_dropped", "KV events dropped: too many were kept", s.dropped);
+  to.counter("events_undescribed", "Stored chunks not announced: their tokens are not known",
+             s.undescribed);
+}
+
 void add_sessions(families& to, const session_status& s) {
   to.gauge("sessions", "Requests whose tokens are known", s.sessions);
   to.gauge("lookups_open", "Lookups whose result or leases are still there", s.lookups_open);
@@ -170,6 +183,7 @@ std::string render_metrics(const node_status& status) {
   add_lm(all, status.lm);
   add_mp(all, status.mp);
   add_sessions(all, status.sessions);
+  add_events(all, status.events);
   add_engines(all, status.engines);
   all.counter("http_wrong_protocol",
               "Connections of another protocol's client to the HTTP port",

@@ -33,6 +33,8 @@ const std::array<count_info, static_cast<size_t>(mp_count::count_)>& mp_count_in
     {"registrations", "Instances registered"},
     {"registrations_refused", "Registrations refused"},
     {"restarts_told", "Instances told by a failed ping to register again"},
+    {"streams", "Event streams begun"},
+    {"streams_refused", "Event streams refused: too many, or the node is ending"},
   }};
   return infos;
 }

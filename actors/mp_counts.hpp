@@ -39,6 +39,8 @@ enum class mp_count : uint8_t {
   registrations,
   registrations_refused,
   restarts_told,
+  streams,
+  streams_refused,
   count_,
 };
 

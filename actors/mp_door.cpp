@@ -147,6 +147,11 @@ void mp_door::refuse(job& of) {
     case mp::operation::wait_prefetch_status:
       answer(of, mp::encode_uint(0));
       return;
+    case mp::operation::subscribe_kv_events: // It tells of its stores itself then.
+      counters_.add(mp_count::streams_refused);
+      answer(of, mp::encode_no_events());
+      answer_void(of);
+      return;
     case mp::operation::prepare_store:
       answer(of, mp::encode_no_buffers());
       return;

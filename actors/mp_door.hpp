@@ -34,7 +34,7 @@ struct mp_options {
   std::byte* pool = nullptr;
   uint64_t boot_number = 1; ///< Not 0: the answer to a ping.
   engine_options engine;
-  kv_event_log_actor events; ///< Null: no event streams.
+  kv_event_log_actor events;
   std::chrono::milliseconds tick_every{1'000};
   uint64_t max_inline_bytes = 0;   ///< In flight, of requests and replies together.
   uint64_t max_unsealed_bytes = 0; ///< Of chunks held until they are hashed.

@@ -30,8 +30,7 @@ void mp_door::serve(job of, mp::get_chunk_size_request&) {
 
 void mp_door::serve(job of, mp::get_experimental_request&) {
   static constexpr std::array<std::string_view, 1> features{"kv_event_stream"};
-  answer(of, mp::encode_texts(options_.events ? std::span{features}
-                                              : std::span<const std::string_view>{}));
+  answer(of, mp::encode_texts(features));
 }
 
 void mp_door::serve(job of, mp::noop_request&) {

@@ -1,6 +1,7 @@
 #include "actors/mp_job.hpp"
 #include "messages/mp_reply.hpp"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -11,6 +12,7 @@ namespace kvasir {
 namespace {
 
 constexpr size_t max_subscriptions = 1'024;
+constexpr ptrdiff_t max_subscriptions_per_client = 16;
 
 /// Then it is asked again.
 constexpr std::chrono::minutes longest_silence{10};
@@ -18,16 +20,19 @@ constexpr std::chrono::minutes longest_silence{10};
 } // namespace
 
 void mp_door::serve(job of, mp::subscribe_kv_events_request& request) {
-  for (auto& [id, other] : subscriptions_)
-    if (other.instance == request.instance_id && other.model == request.model_name) {
-      end_subscription(id);
-      break;
-    }
-  if (!options_.events || subscriptions_.size() >= max_subscriptions) {
-    counters_.add(mp_count::refused_busy);
-    fail(of);
+  auto former = std::find_if(subscriptions_.begin(), subscriptions_.end(), [&](auto& each) {
+    return each.second.instance == request.instance_id;
+  });
+  if (former != subscriptions_.end())
+    end_subscription(former->first);
+  auto of_client = std::count_if(subscriptions_.begin(), subscriptions_.end(),
+                                 [&](auto& each) { return each.second.client == of.client; });
+  if (subscriptions_.size() >= max_subscriptions
+      || of_client >= max_subscriptions_per_client) {
+    refuse(of);
     return;
   }
+  counters_.add(mp_count::streams);
   auto id = ++last_subscription_;
   subscription made;
   made.instance = request.instance_id;

@@ -302,6 +302,7 @@ node_status node::status() const {
   if (mp_server_) {
     ask(mp_server_, get_front_door_status{}, result.mp, "the MP front door");
     ask(sessions_, get_session_status{}, result.sessions, "the session table");
+    ask(events_, get_event_log_status{}, result.events, "the event log");
     for (auto& [number, actor] : mp_door_->engines())
       ask(actor, get_engine_status{}, result.engines.emplace_back(), "an engine");
   }

@@ -35,6 +35,7 @@ struct node_status {
   front_door_status lm;
   front_door_status mp;
   session_status sessions;
+  event_log_status events;
   std::vector<engine_status> engines;
   uint64_t io_requests = 0;
   uint64_t io_inline_resumes = 0;

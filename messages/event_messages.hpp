@@ -50,6 +50,7 @@ struct event_log_status {
   uint64_t readers_waiting = 0;
   uint64_t kept_events = 0;
   uint64_t kept_bytes = 0;
+  uint64_t described_bytes = 0; ///< Tokens of chunks that are not yet readable.
 
   uint64_t stored = 0;
   uint64_t removed = 0;
@@ -88,7 +89,7 @@ typename Inspector::result_type inspect(Inspector& f, get_event_log_status&) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, event_log_status& x) {
   return f(caf::meta::type_name("event_log_status"), x.readers_waiting, x.kept_events,
-           x.kept_bytes, x.stored, x.removed, x.dropped, x.undescribed);
+           x.kept_bytes, x.described_bytes, x.stored, x.removed, x.dropped, x.undescribed);
 }
 
 } // namespace kvasir

@@ -133,6 +133,22 @@ std::string encode_retrieve_slots(std::span<const slot> slots, const kv_layout& 
   });
 }
 
+std::string encode_no_events() {
+  return packed([](packer& to) {
+    to.pack_map(5);
+    pack_text(to, "enabled");
+    to.pack_false();
+    pack_text(to, "incarnation");
+    to.pack_uint64(0);
+    pack_text(to, "next_cursor");
+    to.pack_uint64(0);
+    pack_text(to, "lost");
+    to.pack_false();
+    pack_text(to, "events");
+    to.pack_array(0);
+  });
+}
+
 std::string encode_event_batch(std::string_view model, const kv_event_batch& batch) {
   auto pack_hash = [](packer& to, std::string_view hash) {
     to.pack_bin(static_cast<uint32_t>(hash.size()));

@@ -55,4 +55,7 @@ encode_retrieve_data(uint64_t data_bytes, std::span<const slot> slots, const kv_
 /// One push of an event stream.
 std::string encode_event_batch(std::string_view model, const kv_event_batch& batch);
 
+/// Instead of a first one: there is no stream, the client is to tell of its own stores itself.
+std::string encode_no_events();
+
 } // namespace kvasir::mp

@@ -243,6 +243,14 @@ class SemanticsChecks:
             pass
         self.check("robust: subscribe_kv_events: both chunks are told as stored",
                    all(chunk in told for chunk in chunks), f"{len(told)} records")
+        self.ask("clear", True)
+        gone = 0
+        try:
+            while gone < len(chunks):
+                gone += sum(record.kind == "removed" for record in batches.get(timeout=2.0).events)
+        except queue.Empty:
+            pass
+        self.check("robust: subscribe_kv_events: both chunks are told as removed", gone == len(chunks), gone)
         stream.close()
         reader.join(TIMEOUT_S)
 

@@ -13,6 +13,7 @@
 #include <zmq.hpp>
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <unordered_map>
 
@@ -264,7 +265,7 @@ public:
         return {};
       auto frames = receive(left);
       if (frames.size() >= 2)
-        replies_[frames[0]] = read(frames);
+        replies_.emplace(frames[0], read(frames));
     }
   }
 
@@ -482,11 +483,15 @@ private:
 
   mp_reply read(const std::vector<std::string>& frames) {
     mp_reply result;
-    auto asked = operations_.extract(frames[0]);
-    if (!asked || asked.mapped() != frames[1]) {
+    auto asked = operations_.find(frames[0]);
+    if (asked == operations_.end() || asked->second != frames[1]) {
       result.what = mp_reply::kind::error;
       return result;
     }
+    // A stream goes on until it says nothing.
+    static const auto stream = packed("subscribe_kv_events");
+    if (frames[1] != stream || frames.size() == 2)
+      operations_.erase(asked);
     result.what = frames.size() > 2 ? mp_reply::kind::value : mp_reply::kind::nothing;
     if (frames.size() > 2)
       result.value = json::from_msgpack(frames[2]);
@@ -497,7 +502,7 @@ private:
   zmq::socket_t socket_;
   uint64_t next_uid_ = 0;
   std::unordered_map<std::string, std::string> operations_; ///< Asked and not answered, by uid.
-  std::unordered_map<std::string, mp_reply> replies_;       ///< That nobody asked for yet.
+  std::multimap<std::string, mp_reply> replies_;            ///< That nobody asked for yet.
 };
 
 } // namespace kvasir::test
