@@ -7,6 +7,7 @@
 #include <caf/actor_clock.hpp>
 
 #include <deque>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -55,6 +56,7 @@ private:
   struct pending {
     uint64_t number = 0;
     std::vector<lease_id> leases;
+    uint64_t bytes = 0;
     bool expired = false;
   };
   using pending_table = std::unordered_map<std::string, std::deque<pending>>;
@@ -62,15 +64,19 @@ private:
   struct write_end {
     time_point at;
     std::string id;
-    uint64_t number = 0;
   };
 
-  void add(pending_table& to, const std::string& id, std::vector<lease_id> leases);
+  /// Whether this instance may not hold so much more.
+  bool over_limit(uint64_t more_bytes) const;
 
-  /// The oldest of this id; its leases are the caller's to end.
-  bool take(pending_table& from, const std::string& id, pending& taken);
+  /// @returns the number of what was added.
+  uint64_t add(pending_table& to, const std::string& id, std::vector<lease_id> leases,
+               uint64_t bytes);
+
+  /// The one of this id with that number, or the oldest (0); its leases are the caller's to end.
+  bool take(pending_table& from, const std::string& id, pending& taken, uint64_t number = 0);
   void end(std::vector<lease_id> leases);
-  void on_acquired(transfer_job job, chunks_acquired& acquired,
+  void on_acquired(transfer_job job, chunks_acquired& acquired, uint64_t chunk_bytes,
                    caf::typed_response_promise<retrieve_plan> answer);
 
   transfer_books& books_;
@@ -79,10 +85,11 @@ private:
   bool attached_ = false; ///< It is known that the engine maps the pool.
   pending_table writes_;
   pending_table reads_;
-  std::deque<write_end> write_ends_; ///< In the order of their time.
+  std::map<uint64_t, write_end> write_ends_; ///< By number, and so in the order of their time.
   uint64_t last_number_ = 0;
   size_t write_count_ = 0;
   size_t read_count_ = 0;
+  uint64_t asked_bytes_ = 0; ///< On their way: asked for, and no answer came yet.
   uint64_t handed_out_bytes_ = 0;
   uint64_t quarantined_bytes_ = 0; ///< Part of those handed out.
 };
