@@ -22,30 +22,58 @@ uint64_t shared_transfer::add(pending_table& to, const std::string& id,
                               std::vector<lease_id> leases, uint64_t bytes) {
   ++(&to == &writes_ ? write_count_ : read_count_);
   handed_out_bytes_ += bytes;
-  to[id].push_back({++last_number_, std::move(leases), bytes, false});
+  to[id].transfers.push_back({++last_number_, std::move(leases), bytes, false});
   return last_number_;
 }
 
-bool shared_transfer::take(pending_table& from, const std::string& id, pending& taken,
-                           uint64_t number) {
-  auto i = from.find(id);
-  if (i == from.end())
-    return false;
-  auto& all = i->second;
-  auto one = number == 0 ? all.begin() : std::find_if(all.begin(), all.end(), [&](auto& each) {
-    return each.number == number;
-  });
-  if (one == all.end())
-    return false;
-  taken = std::move(*one);
-  all.erase(one);
-  if (all.empty())
-    from.erase(i);
+void shared_transfer::strike(const pending_table& from, const pending& taken) {
   write_ends_.erase(taken.number);
   --(&from == &writes_ ? write_count_ : read_count_);
   handed_out_bytes_ -= taken.bytes;
   quarantined_bytes_ -= taken.expired ? taken.bytes : 0;
-  return true;
+}
+
+std::vector<shared_transfer::pending> shared_transfer::commit(pending_table& from,
+                                                              const std::string& id) {
+  auto i = from.find(id);
+  if (i == from.end() || ++i->second.commits < i->second.transfers.size())
+    return {};
+  return take(from, id);
+}
+
+std::vector<shared_transfer::pending> shared_transfer::take(pending_table& from,
+                                                            const std::string& id) {
+  auto group = from.extract(id);
+  if (group.empty())
+    return {};
+  for (auto& each : group.mapped().transfers)
+    strike(from, each);
+  return std::move(group.mapped().transfers);
+}
+
+std::vector<shared_transfer::pending>
+shared_transfer::take(pending_table& from, const std::string& id, uint64_t number) {
+  auto i = from.find(id);
+  if (i == from.end())
+    return {};
+  auto& group = i->second;
+  auto one = std::find_if(group.transfers.begin(), group.transfers.end(),
+                          [&](auto& each) { return each.number == number; });
+  if (one == group.transfers.end())
+    return {};
+  if (group.transfers.size() == group.commits + 1) // The others have their commits.
+    return take(from, id);
+  std::vector<pending> taken{std::move(*one)};
+  group.transfers.erase(one);
+  strike(from, taken.front());
+  return taken;
+}
+
+void shared_transfer::end(const std::vector<pending>& taken) {
+  std::vector<lease_id> leases;
+  for (auto& each : taken)
+    leases.insert(leases.end(), each.leases.begin(), each.leases.end());
+  end(std::move(leases));
 }
 
 void shared_transfer::end(std::vector<lease_id> leases) {
@@ -58,7 +86,7 @@ void shared_transfer::expire(bool all) {
   expire_writes expired;
   while (!write_ends_.empty() && (all || write_ends_.begin()->second.at <= now)) {
     auto ended = write_ends_.extract(write_ends_.begin());
-    for (auto& entry : writes_.at(ended.mapped().id))
+    for (auto& entry : writes_.at(ended.mapped().id).transfers)
       if (entry.number == ended.key()) {
         entry.expired = true;
         ++books_.counters.expired_writes;
@@ -142,30 +170,28 @@ void shared_transfer::prepare_store(transfer_job job,
 void shared_transfer::commit_store(transfer_job job,
                                    caf::typed_response_promise<store_result> answer) {
   expire(false);
-  pending taken;
-  if (!take(writes_, job.id, taken)) {
-    ++books_.counters.stores_failed;
-    answer.deliver(store_result{});
-    return;
+  std::vector<finish_write> writes;
+  std::vector<lease_id> late;
+  for (auto& each : commit(writes_, job.id)) {
+    if (each.expired)
+      late.insert(late.end(), each.leases.begin(), each.leases.end());
+    else
+      for (auto id : each.leases)
+        writes.push_back({id, 0});
   }
-  if (taken.expired) {
-    ++books_.counters.late_commits;
+  books_.counters.late_commits += late.empty() ? 0 : 1;
+  end(std::move(late));
+  if (writes.empty()) {
     ++books_.counters.stores_failed;
-    end(std::move(taken.leases));
     answer.deliver(store_result{});
     return;
   }
   attached_ = true; // It wrote into its slots.
-  std::vector<finish_write> writes;
-  for (auto id : taken.leases)
-    writes.push_back({id, 0});
   publish(books_, std::move(job), std::move(writes), next_owner_id(), std::move(answer));
 }
 
 void shared_transfer::cancel_store(const std::string& id) {
-  pending taken;
-  if (take(writes_, id, taken))
-    end(std::move(taken.leases));
+  end(take(writes_, id));
 }
 
 // -- retrieving -------------------------------------------------------------------------
@@ -219,13 +245,7 @@ void shared_transfer::on_acquired(transfer_job job, chunks_acquired& acquired,
     // a chunk gone, no commit will follow.
     auto id = job.id;
     fallback_.prepare_retrieve_with_slots(
-      std::move(job),
-      [this, id, number] {
-        pending taken;
-        if (take(reads_, id, taken, number))
-          end(std::move(taken.leases));
-      },
-      std::move(answer));
+      std::move(job), [this, id, number] { end(take(reads_, id, number)); }, std::move(answer));
     return;
   }
   ++books_.counters.retrieves;
@@ -238,9 +258,7 @@ void shared_transfer::on_acquired(transfer_job job, chunks_acquired& acquired,
 }
 
 void shared_transfer::commit_retrieve(const transfer_job& job) {
-  pending taken;
-  if (take(reads_, job.id, taken))
-    end(std::move(taken.leases));
+  end(commit(reads_, job.id));
 }
 
 } // namespace kvasir

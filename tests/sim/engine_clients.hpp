@@ -274,14 +274,15 @@ protected:
     auto i = std::next(found_.begin(), static_cast<ptrdiff_t>(pick(found_.size())));
     auto what = range(i->first, i->second.first, 0, i->second.second);
     auto actor = engines[who->id];
-    begin<retrieve_plan>(actor, prepare_retrieve{what},
-                         [this, id = who->id, actor, what](auto&& plan) {
-                           if (plan && plan->success)
-                             read_some(id, actor, what, *plan);
-                         });
+    begin<retrieve_plan>(
+      actor, prepare_retrieve{what},
+      [this, id = who->id, inlined = who->inlined, actor, what](auto&& plan) {
+        if (plan && plan->success)
+          read_some(id, inlined, actor, what, *plan);
+      });
   }
 
-  void read_some(uint64_t id, const engine_actor& actor, const prompt_range& what,
+  void read_some(uint64_t id, bool inlined, const engine_actor& actor, const prompt_range& what,
                  const retrieve_plan& plan) {
     ++retrieved;
     oracle_.retrieve(what);
@@ -292,7 +293,7 @@ protected:
       // Of one who left nothing is held but what is copied for it.
       if (!gone(id) || plan.transfer_id != 0)
         oracle_.read(offset, content, "a reader got other bytes");
-      if (plan.give_slots) // Otherwise the bytes were copied.
+      if (plan.give_slots && !inlined) // Otherwise the bytes were copied.
         step.slots.push_back({offset, content});
     }
     if (plan.transfer_id != 0)

@@ -163,6 +163,68 @@ TEST_CASE_FIXTURE(registration_fixture,
   caf::anon_send_exit(former, caf::exit_reason::user_shutdown);
 }
 
+// -- equal transfers that overlap -------------------------------------------------------
+
+TEST_CASE_FIXTURE(engine_fixture, "equal stores are not published before each is committed") {
+  REQUIRE(enroll(1));
+  REQUIRE(enroll(2));
+  auto tokens = make_prompt(1, 2);
+  REQUIRE(put(2, "w", {tokens.begin(), tokens.begin() + chunk_tokens}));
+  auto what = range("r", tokens, 0, 2);
+  auto first = prepare(1, what);
+  REQUIRE(first.slots.size() == 1);
+  CHECK(first.slots[0].index == 1);
+  REQUIRE(ask(clear_objects{true}));
+  auto second = prepare(1, what);
+  REQUIRE(second.slots.size() == 1);
+  CHECK(second.slots[0].index == 0);
+  // Which of them was written is not known.
+  CHECK_FALSE(commit(1, what));
+  CHECK(look_up("l", tokens) == 0);
+  CHECK(leases() == 2);
+  CHECK(commit(1, what));
+  CHECK(look_up("l", tokens) == 2);
+  CHECK_FALSE(commit(1, what));
+  end("l");
+  CHECK(leases() == 0);
+}
+
+TEST_CASE_FIXTURE(engine_fixture, "a late store's slots stay its own while an equal one ends") {
+  REQUIRE(enroll(1));
+  auto what = range("r", make_prompt(1, 1), 0, 1);
+  REQUIRE(prepare(1, what).slots.size() == 1);
+  pass(61s);
+  REQUIRE(status().expired_leases == 1);
+  REQUIRE(prepare(1, what).slots.size() == 1);
+  CHECK_FALSE(commit(1, what));
+  CHECK(status().expired_leases == 1);
+  CHECK(commit(1, what));
+  CHECK(status().expired_leases == 0);
+  CHECK(leases() == 0);
+  auto counts = *tell<engine_status>(1, get_engine_status{});
+  CHECK(counts.late_commits == 1);
+  CHECK(counts.handed_out_bytes == 0);
+  CHECK(counts.quarantined_bytes == 0);
+}
+
+TEST_CASE_FIXTURE(engine_fixture, "equal retrieves of other objects keep theirs to the last") {
+  REQUIRE(enroll(1));
+  REQUIRE(enroll(2));
+  auto tokens = make_prompt(1, 2);
+  auto what = range("r", tokens, 0, 2);
+  for (auto i = 0; i < 2; ++i) {
+    REQUIRE(put(2, "w", tokens));
+    REQUIRE(look_up("r", tokens) == 2);
+    REQUIRE(get(1, what));
+    REQUIRE(ask(clear_objects{true}));
+  }
+  REQUIRE(leases() == 4);
+  CHECK(tell<void>(1, commit_retrieve{what}));
+  CHECK(leases() == 4);
+  CHECK(tell<void>(1, commit_retrieve{what}));
+  CHECK(leases() == 0);
+}
+
 // -- how much one instance may hold -----------------------------------------------------
 
 TEST_CASE_FIXTURE(engine_fixture, "beyond what an instance may hold it is given nothing") {
