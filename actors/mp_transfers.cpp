@@ -276,8 +276,7 @@ void mp_door::retrieve_inline(job of, const engine_actor& actor, const mp::kv_la
   auto other_layout = [&](auto& chunk) {
     return chunk.where.size_bytes != writer->tensor_bytes();
   };
-  if (!writer
-      || std::any_of(plan.chunks.begin(), plan.chunks.end(), other_layout)) {
+  if (!writer || std::any_of(plan.chunks.begin(), plan.chunks.end(), other_layout)) {
     give_up();
     return;
   }

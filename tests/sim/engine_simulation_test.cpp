@@ -47,7 +47,7 @@ TEST_CASE("no seed makes engines and sessions break what must hold") {
   uint64_t first = from_environment("KVASIR_SIM_SEED", 1);
   uint64_t last = std::getenv("KVASIR_SIM_SEED") != nullptr
                     ? first
-                    : from_environment("KVASIR_SIM_SEEDS", 200);
+                    : from_environment("KVASIR_SIM_SEEDS", 500);
   uint64_t stored = 0;
   uint64_t retrieved = 0;
   uint64_t late = 0;
