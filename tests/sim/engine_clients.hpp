@@ -35,6 +35,7 @@ protected:
     uint64_t instance = 0;
     bool frozen = false;
     bool dead = false;
+    bool left = false;    ///< It unregistered.
     bool inlined = false; ///< It cannot map the pool.
   };
 

@@ -26,15 +26,15 @@ struct planted {
 };
 
 const planted bugs[] = {{plant::publish_expired, "a published expiry"},
-                            {plant::free_expired, "a freed expiry"},
-                            {plant::forget_release, "a forgotten release"},
-                            {plant::lose_answer, "a lost answer"},
-                            {plant::skip_hold, "a skipped hold"},
-                            {plant::forget_owner, "a forgotten owner"},
-                            {plant::double_release, "a double release"},
-                            {plant::keep_ticket, "a kept ticket"},
-                            {plant::stale_hash, "a stale hash"},
-                            {plant::early_fence, "an early fence"}};
+                        {plant::free_expired, "a freed expiry"},
+                        {plant::forget_release, "a forgotten release"},
+                        {plant::lose_answer, "a lost answer"},
+                        {plant::skip_hold, "a skipped hold"},
+                        {plant::forget_owner, "a forgotten owner"},
+                        {plant::double_release, "a double release"},
+                        {plant::keep_ticket, "a kept ticket"},
+                        {plant::stale_hash, "a stale hash"},
+                        {plant::early_fence, "an early fence"}};
 
 /// More would mean that the simulation finds it by luck.
 constexpr uint64_t most_seeds = 100;

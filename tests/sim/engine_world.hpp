@@ -26,7 +26,7 @@ public:
       options.max_sessions = 3;
     replace_sessions(between, options);
     sessions = make_meddler(sim.system(), sessions, bug);
-    for (auto i = 0; i < 3; ++i)
+    for (uint64_t i = 0; i <= seed % 3; ++i)
       add_engine();
   }
 
@@ -35,7 +35,7 @@ public:
     for (auto i = 0; i < steps && failure().empty(); ++i) {
       act();
       for (auto messages = pick(12); messages > 0; --messages)
-        sim.step();
+        step_any();
       look_at_answers();
       check(tier().audit().empty(), "the tier's books: " + tier().audit());
     }
@@ -45,6 +45,14 @@ public:
   }
 
 private:
+  /// Any actor may be the next; each handles its own messages in their order.
+  void step_any() {
+    auto& jobs = sim.scheduler().jobs;
+    if (!jobs.empty())
+      std::swap(jobs.front(), jobs[pick(jobs.size())]);
+    sim.step();
+  }
+
   static unsigned hash_bits_of(uint64_t seed) { return seed % 3 == 0 ? 1 : 256; }
 
   void act() {
@@ -140,7 +148,7 @@ private:
   void leave(worker& who) {
     drop_steps(who.id);
     begin<void>(engines[who.id], unregister_engine{}, [](auto&&) {});
-    who.dead = true;
+    who.dead = who.left = true;
   }
 
   /// Dies, or says goodbye.
@@ -200,9 +208,12 @@ private:
           engines[who.id], prepare_store{range("last", prompts_[0], 0, 0)},
           [this](auto&& plan) { check(bool{plan}, "a registered engine is not served"); });
     finish_all();
+    check_idle();
     for (auto& who : workers_)
       if (!who.dead)
         leave(who);
+    finish_all();
+    check_left();
     for (auto i = 0; i < 4; ++i) {
       let_time_pass(4000s);
       finish_all();
@@ -210,6 +221,27 @@ private:
     check(open_.empty(), "a request was never answered");
     check_storage();
     check_engines();
+  }
+
+  /// All that was begun has its commit, or its worker is gone.
+  void check_idle() {
+    for (auto& who : workers_) {
+      auto seen = sim.ask<engine_status>(engines[who.id], get_engine_status{});
+      if (!who.dead)
+        check(seen && seen->pending_writes + seen->pending_reads == 0,
+              "slots are out although all was committed");
+    }
+  }
+
+  void check_left() {
+    for (auto who = workers_.begin(); who != workers_.end(); ++who) {
+      auto is_last = std::none_of(std::next(who), workers_.end(), [&](auto& later) {
+        return engines.at(later.id) == engines.at(who->id);
+      });
+      auto seen = sim.ask<engine_status>(engines[who->id], get_engine_status{});
+      if (is_last && who->left)
+        check(seen && !seen->registered, "an instance is registered that left");
+    }
   }
 
   void check_storage() {
@@ -228,7 +260,6 @@ private:
     check(now && now->layouts == 0, "a layout outlived the instances that used it");
     for (auto& [id, actor] : engines) {
       auto seen = sim.ask<engine_status>(actor, get_engine_status{});
-      check(seen && !seen->registered, "an instance is registered that left");
       check(seen && seen->handed_out_bytes + seen->quarantined_bytes == 0,
             "what an instance holds is miscounted");
     }
