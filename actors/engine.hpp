@@ -18,8 +18,9 @@ namespace kvasir {
 ///
 /// An instance whose registration is refused becomes unknown, but nothing that it was handed out is
 /// free before it is fenced. What was asked before an instance became unknown counts no more, though
-/// it may be registered again by then: neither a registration nor a transfer goes on. A dormant instance has no layout in use and no live reservation, but what was handed out to it
-/// stays quarantined until its process is fenced: a frozen worker that wakes up may still write.
+/// it may be registered again by then: neither a registration nor a transfer goes on. A dormant
+/// instance has no layout in use and no live reservation, but what was handed out to it stays
+/// quarantined until its process is fenced: a frozen worker that wakes up may still write.
 class engine final : public engine_actor::base {
 public:
   engine(caf::actor_config& config, uint64_t instance, session_table_actor sessions,
