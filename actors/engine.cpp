@@ -49,6 +49,7 @@ engine::engine(caf::actor_config& config, uint64_t instance, session_table_actor
     options_(std::move(options)),
     inline_(books_),
     shared_(books_, inline_),
+    incarnation_(next_owner_id()),
     last_seen_(clock().now()) {
   books_.self = this;
   books_.options = &options_;
@@ -91,10 +92,10 @@ engine::behavior_type engine::make_behavior() {
       handover_scope scope{this};
       auto answer = make_response_promise<inline_store_plan>();
       resolve(request.range, false, true, answer,
-              [this, answer, came = std::move(request.chunks)](transfer_job job) mutable {
+              [this, answer, came = std::move(request.chunks)](transfer_job job) {
                 inline_only_ = true;
                 shared_.cancel_store(job.id);
-                inline_.begin_store(std::move(job), std::move(came), answer);
+                inline_.begin_store(std::move(job), came, answer);
               });
       return answer;
     },
@@ -162,14 +163,20 @@ caf::result<void> engine::on_register(register_engine& request) {
     if (!shared_.idle())
       // What is out was measured in chunks of the former layout.
       return caf::make_error(errc::layout_mismatch);
+    shared_.fence(); // What is on its way was, too.
+    become_unknown();
   }
   auto answer = make_response_promise<void>();
-  auto wanted
-    = add_layout{instance_, request.model, request.world_size, request.layout.digest()};
+  auto wanted = add_layout{instance_, incarnation_, request.model, request.world_size,
+                           request.layout.digest()};
   this->request(sessions_, caf::infinite, std::move(wanted))
     .then(
-      [this, answer, request = std::move(request)]() mutable {
+      [this, answer, before = times_unknown_, request = std::move(request)]() mutable {
         handover_scope scope{this};
+        if (before != times_unknown_) { // Unregistered meanwhile.
+          answer.deliver(caf::make_error(errc::not_found));
+          return;
+        }
         registration_ = std::move(request);
         books_.layout = registration_.layout;
         books_.stored_as = stored_layout(registration_.layout);
@@ -180,18 +187,19 @@ caf::result<void> engine::on_register(register_engine& request) {
         touch();
         deliver_done(answer);
       },
-      [this, answer](caf::error& failure) mutable {
+      [this, answer, before = times_unknown_](caf::error& failure) mutable {
         handover_scope scope{this};
-        lose_registration();
+        if (before == times_unknown_)
+          lose_registration();
         answer.deliver(std::move(failure));
       });
   return answer;
 }
 
 void engine::on_unregister() {
-  send(sessions_, remove_layout{instance_});
+  send(sessions_, remove_layout{instance_, incarnation_});
   shared_.fence();
-  state_ = state::unknown;
+  become_unknown();
 }
 
 void engine::touch() {
@@ -203,18 +211,24 @@ void engine::touch() {
   ++books_.counters.revived;
   this
     ->request(sessions_, caf::infinite,
-              add_layout{instance_, registration_.model, registration_.world_size,
+              add_layout{instance_, incarnation_, registration_.model, registration_.world_size,
                          registration_.layout.digest()})
     .then([] {},
-          [this](const caf::error&) {
+          [this, before = times_unknown_](const caf::error&) {
             handover_scope scope{this};
-            lose_registration(); // Another layout is in use by now.
+            if (before == times_unknown_)
+              lose_registration(); // Another layout is in use by now.
           });
+}
+
+void engine::become_unknown() {
+  state_ = state::unknown;
+  ++times_unknown_;
 }
 
 /// Its slots stay out of use: it did not say that it lets go of them.
 void engine::lose_registration() {
-  state_ = state::unknown;
+  become_unknown();
   shared_.expire(true);
 }
 
@@ -228,7 +242,7 @@ liveness engine::on_check_liveness() {
   if (state_ == state::registered && silent()) {
     state_ = state::dormant;
     ++books_.counters.reaped;
-    send(sessions_, remove_layout{instance_});
+    send(sessions_, remove_layout{instance_, incarnation_});
     shared_.expire(true);
   }
   liveness result;
@@ -267,10 +281,10 @@ void engine::resolve(prompt_range& range, bool for_retrieve, bool with_tokens,
               resolve_chunks{std::move(range), registration_.layout.digest(), with_tokens,
                              for_retrieve})
     .then(
-      [this, job = std::move(job), ends = std::move(ends), answer,
+      [this, job = std::move(job), ends = std::move(ends), answer, before = times_unknown_,
        next = std::move(next)](resolved_chunks& chunks) mutable {
         handover_scope scope{this};
-        if (state_ == state::unknown) { // Unregistered meanwhile: nobody would end its leases.
+        if (before != times_unknown_) { // Unregistered meanwhile: nobody would end its leases.
           answer.deliver(caf::make_error(errc::not_found));
           return;
         }

@@ -17,8 +17,10 @@ namespace kvasir {
 ///                         registered, dormant --unregister--> unknown
 ///
 /// An instance whose registration is refused becomes unknown, but nothing that it was handed out is
-/// free before it is fenced. A dormant instance has no layout in use and no live reservation, but what was handed out to it
-/// stays quarantined until its process is fenced: a frozen worker that wakes up may still write.
+/// free before it is fenced. What was asked before an instance became unknown counts no more, though
+/// it may be registered again by then: neither a registration nor a transfer goes on. A dormant
+/// instance has no layout in use and no live reservation, but what was handed out to it stays
+/// quarantined until its process is fenced: a frozen worker that wakes up may still write.
 class engine final : public engine_actor::base {
 public:
   engine(caf::actor_config& config, uint64_t instance, session_table_actor sessions,
@@ -33,6 +35,7 @@ private:
   caf::result<void> on_register(register_engine& request);
   void on_unregister();
   void lose_registration();
+  void become_unknown();
   liveness on_check_liveness();
   engine_status status() const;
 
@@ -53,7 +56,9 @@ private:
   transfer_books books_;
   inline_transfer inline_;
   shared_transfer shared_;
+  uint64_t incarnation_; ///< Larger than that of every actor that this instance had before.
   state state_ = state::unknown;
+  uint64_t times_unknown_ = 0; ///< How often it became so: tells late answers.
   register_engine registration_;
   bool inline_only_ = false; ///< Its chunks come inline: it could not map the pool.
   bool pinged_ = false;

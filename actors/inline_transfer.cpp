@@ -65,7 +65,7 @@ bool inline_transfer::fits(const inline_tensor& came) const {
          && std::equal(dims.begin(), dims.end(), came.shape.begin(), came.shape.end());
 }
 
-void inline_transfer::begin_store(transfer_job job, std::vector<inline_tensor> came,
+void inline_transfer::begin_store(transfer_job job, const std::vector<inline_tensor>& came,
                                   caf::typed_response_promise<inline_store_plan> answer) {
   reserve_chunks wanted{owner_, job.tenant, books_.stored_as, books_.chunk_bytes, {}};
   auto parent = job.chunks.parent;
@@ -73,12 +73,16 @@ void inline_transfer::begin_store(transfer_job job, std::vector<inline_tensor> c
     wanted.chunks.push_back({key, parent});
     parent = key;
   }
+  // Now: the slots will be of this layout, even if another one is registered meanwhile.
+  std::vector<bool> fitting;
+  for (auto& tensor : came)
+    fitting.push_back(fits(tensor));
   books_.self->request(books_.options->manager, caf::infinite, std::move(wanted))
     .then(
-      [this, job = std::move(job), came = std::move(came),
+      [this, job = std::move(job), fitting = std::move(fitting),
        answer](chunk_reservations& reserved) mutable {
         handover_scope scope{books_.self};
-        on_reserved(std::move(job), came, reserved, answer);
+        on_reserved(std::move(job), fitting, reserved, answer);
       },
       [this, answer](caf::error& failure) mutable {
         handover_scope scope{books_.self};
@@ -86,7 +90,7 @@ void inline_transfer::begin_store(transfer_job job, std::vector<inline_tensor> c
       });
 }
 
-void inline_transfer::on_reserved(transfer_job job, const std::vector<inline_tensor>& came,
+void inline_transfer::on_reserved(transfer_job job, const std::vector<bool>& fitting,
                                   const chunk_reservations& reserved,
                                   caf::typed_response_promise<inline_store_plan>& answer) {
   inline_store_plan plan;
@@ -98,11 +102,11 @@ void inline_transfer::on_reserved(transfer_job job, const std::vector<inline_ten
     books_.counters.no_room += chunk.state == chunk_state::no_room ? 1 : 0;
     if (chunk.state != chunk_state::reserved)
       continue;
-    if (i < came.size() && fits(came[i])) {
+    if (i < fitting.size() && fitting[i]) {
       plan.slots.push_back({i, chunk.lease.id, chunk.lease.where});
       continue;
     }
-    ++(i < came.size() ? books_.counters.skipped_shape : books_.counters.skipped_missing);
+    ++(i < fitting.size() ? books_.counters.skipped_shape : books_.counters.skipped_missing);
     unused.leases.push_back(chunk.lease.id);
   }
   if (!unused.leases.empty())
@@ -139,11 +143,19 @@ void inline_transfer::finish_store(const finish_inline_store& done,
 
 void inline_transfer::prepare_retrieve(transfer_job job,
                                        caf::typed_response_promise<retrieve_plan> answer) {
-  prepare_retrieve(std::move(job), false, std::move(answer));
+  acquire(
+    std::move(job), false, [] {}, std::move(answer));
 }
 
-void inline_transfer::prepare_retrieve(transfer_job job, bool give_slots,
-                                       caf::typed_response_promise<retrieve_plan> answer) {
+void inline_transfer::prepare_retrieve_with_slots(
+  transfer_job job, std::function<void()> on_failure,
+  caf::typed_response_promise<retrieve_plan> answer) {
+  acquire(std::move(job), true, std::move(on_failure), std::move(answer));
+}
+
+void inline_transfer::acquire(transfer_job job, bool give_slots,
+                              std::function<void()> on_failure,
+                              caf::typed_response_promise<retrieve_plan> answer) {
   auto spent = std::move(job.chunks.spent);
   auto& self = *books_.self;
   self
@@ -164,8 +176,9 @@ void inline_transfer::prepare_retrieve(transfer_job job, bool give_slots,
         books_.counters.retrieve_bytes += plan.chunks.size() * books_.chunk_bytes;
         answer.deliver(std::move(plan));
       },
-      [this, answer](caf::error&) mutable {
+      [this, answer, on_failure = std::move(on_failure)](caf::error&) mutable {
         handover_scope scope{books_.self};
+        on_failure();
         ++books_.counters.retrieves_failed;
         answer.deliver(retrieve_plan{});
       });

@@ -4,6 +4,7 @@
 
 #include "actors/transfer_strategy.hpp"
 
+#include <functional>
 #include <unordered_map>
 #include <vector>
 
@@ -36,12 +37,13 @@ public:
                         caf::typed_response_promise<retrieve_plan> answer) override;
   void commit_retrieve(const transfer_job&) override {}
 
-  /// @param give_slots tell the slots, too: perhaps the engine maps the pool
-  void prepare_retrieve(transfer_job job, bool give_slots,
-                        caf::typed_response_promise<retrieve_plan> answer);
+  /// Tells the slots, too: perhaps the engine maps the pool.
+  /// @param on_failure is called before a plan without success is delivered
+  void prepare_retrieve_with_slots(transfer_job job, std::function<void()> on_failure,
+                                   caf::typed_response_promise<retrieve_plan> answer);
 
   /// Reserves the chunks that came in the right shape and are not resident yet.
-  void begin_store(transfer_job job, std::vector<inline_tensor> came,
+  void begin_store(transfer_job job, const std::vector<inline_tensor>& came,
                    caf::typed_response_promise<inline_store_plan> answer);
   void finish_store(const finish_inline_store& done,
                     caf::typed_response_promise<store_result> answer);
@@ -56,10 +58,13 @@ private:
     std::vector<chunk_slot> slots;
   };
 
-  void on_reserved(transfer_job job, const std::vector<inline_tensor>& came,
+  /// @param fitting for each chunk that came, whether it has the slots' shape
+  void on_reserved(transfer_job job, const std::vector<bool>& fitting,
                    const chunk_reservations& reserved,
                    caf::typed_response_promise<inline_store_plan>& answer);
   bool fits(const inline_tensor& came) const;
+  void acquire(transfer_job job, bool give_slots, std::function<void()> on_failure,
+               caf::typed_response_promise<retrieve_plan> answer);
 
   transfer_books& books_;
   owner_id owner_; ///< Of the leases of copies under way: never ended as a whole.

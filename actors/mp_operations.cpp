@@ -242,10 +242,12 @@ void mp_door::look_after(uint64_t number) {
                        [this, number, actor](io_reply<liveness>& reply) {
                          if (reply && reply.value.wants_fence)
                            fence_if_gone(actor, reply.value.process);
-                         if (reply && reply.value.forgotten) {
+                         if (!reply || !reply.value.forgotten)
+                           return;
+                         auto now = instances_.find(number); // Perhaps a later actor's.
+                         if (now != instances_.end() && now->second.actor == actor)
                            remove_instance(number);
-                           unit_.forget_inline(actor);
-                         }
+                         unit_.forget_inline(actor);
                        });
 }
 

@@ -272,7 +272,11 @@ void mp_door::retrieve_inline(job of, const engine_actor& actor, const mp::kv_la
     refuse(of);
   };
   auto writer = mp::tensor_list_writer::make(layout.dtype, layout.shape(), plan.chunks.size());
-  if (!writer) {
+  // The engine may be registered anew, and its layout not be known here yet.
+  auto other_layout = [&](auto& chunk) {
+    return chunk.where.size_bytes != writer->tensor_bytes();
+  };
+  if (!writer || std::any_of(plan.chunks.begin(), plan.chunks.end(), other_layout)) {
     give_up();
     return;
   }

@@ -21,7 +21,7 @@ session_table::behavior_type session_table::make_behavior() {
     },
     [this](const remove_layout& request) -> caf::result<void> {
       handover_scope scope{this};
-      on_remove_layout(request.instance);
+      on_remove_layout(request);
       return caf::unit;
     },
     [this](lookup_prompt& request) {
@@ -66,21 +66,27 @@ session_table::behavior_type session_table::make_behavior() {
 // -- layouts ----------------------------------------------------------------------------
 
 caf::result<void> session_table::on_add_layout(const add_layout& request) {
-  on_remove_layout(request.instance);
+  for (auto& [model, use] : layouts_)
+    for (auto& user : use.users)
+      if (user.instance == request.instance && user.incarnation > request.incarnation)
+        return caf::make_error(errc::not_found);
+  on_remove_layout({request.instance, request.incarnation});
   auto& use = layouts_[{request.model, request.world_size}];
-  if (!use.instances.empty() && use.digest != request.layout_digest) {
+  if (!use.users.empty() && use.digest != request.layout_digest) {
     ++counters_.layouts_refused;
     return caf::make_error(errc::layout_mismatch);
   }
   use.digest = request.layout_digest;
-  use.instances.push_back(request.instance);
+  use.users.push_back({request.instance, request.incarnation});
   return caf::unit;
 }
 
-void session_table::on_remove_layout(uint64_t instance) {
+void session_table::on_remove_layout(const remove_layout& request) {
   for (auto i = layouts_.begin(); i != layouts_.end();) {
-    std::erase(i->second.instances, instance);
-    i = i->second.instances.empty() ? layouts_.erase(i) : std::next(i);
+    std::erase_if(i->second.users, [&](auto& user) {
+      return user.instance == request.instance && user.incarnation <= request.incarnation;
+    });
+    i = i->second.users.empty() ? layouts_.erase(i) : std::next(i);
   }
 }
 
@@ -100,7 +106,7 @@ session_table::session& session_table::open_session(const std::string& request_i
   else
     by_use_.splice(by_use_.end(), by_use_, entry.by_use);
   entry.last_used = clock().now();
-  while (sessions_.size() > options_.max_sessions) {
+  while (sessions_.size() > options_.max_sessions && by_use_.begin() != entry.by_use) {
     ++counters_.sessions_dropped;
     drop_session(std::string{by_use_.front()});
   }
@@ -139,6 +145,7 @@ void session_table::end_lookup(session& of) {
     send(manager_, end_owner{of.found->owner});
   for (auto& promise : of.found->waiting)
     promise.deliver(caf::make_error(errc::not_reserved));
+  lease_ends_.erase({of.found->leases_end, of.found->number});
   of.found.reset();
 }
 
@@ -197,11 +204,12 @@ void session_table::on_prefix_held(const std::string& request_id, uint64_t numbe
   auto& found = *i->second.found;
   found.chunks = held.chunks;
   found.identities.resize(held.chunks);
-  found.tickets.assign(held.leases.size(), found.tickets.front());
+  auto readers = found.tickets.front();
+  found.tickets.assign(held.leases.size(), readers);
   found.leases = std::move(held.leases);
   found.leases_end = clock().now() + options_.read_ttl;
   if (!found.leases.empty())
-    lease_ends_.push_back({found.leases_end, request_id, number});
+    lease_ends_.emplace(std::pair{found.leases_end, number}, request_id);
   counters_.hit_chunks += found.chunks;
   finish_lookup(found);
 }
@@ -257,9 +265,10 @@ void session_table::on_free(const free_lookup& request) {
   }
   auto& entry = i->second;
   extend(entry, request.range.tokens);
-  auto held = std::min<uint64_t>(last, entry.found->chunks);
+  auto held = std::clamp<uint64_t>(entry.found->chunks, first, last);
+  counters_.unlock_misses += last - held;
   if (first < held && !announced_by(entry, request.range, first, held)) {
-    counters_.unlock_misses += last - first;
+    counters_.unlock_misses += held - first;
     return;
   }
   auto& found = *entry.found;
@@ -281,7 +290,7 @@ caf::result<resolved_chunks> session_table::on_resolve(resolve_chunks& request) 
   auto& range = request.range;
   auto size = options_.hasher.chunk_size();
   if (range.start % size != 0 || range.end % size != 0 || range.start > range.end
-      || range.end > range.tokens.size())
+      || range.end > range.tokens.size() || range.rank >= range.world_size)
     return caf::make_error(errc::invalid_argument);
   auto layout = find_layout(range.model, range.world_size);
   if (layout == nullptr)
@@ -326,13 +335,9 @@ void session_table::use_tickets(lookup& of, uint32_t rank, size_t first, size_t 
 
 void session_table::on_tick() {
   auto now = clock().now();
-  while (!lease_ends_.empty() && lease_ends_.front().at <= now) {
-    auto [at, request_id, number] = std::move(lease_ends_.front());
-    lease_ends_.pop_front();
-    auto i = sessions_.find(request_id);
-    if (i == sessions_.end() || !i->second.found || i->second.found->number != number)
-      continue;
-    auto& found = *i->second.found;
+  while (!lease_ends_.empty() && lease_ends_.begin()->first.first <= now) {
+    auto& found = *sessions_.at(lease_ends_.begin()->second).found;
+    lease_ends_.erase(lease_ends_.begin());
     counters_.leases_expired += static_cast<uint64_t>(
       std::count_if(found.leases.begin(), found.leases.end(), [](auto id) { return id != 0; }));
     found.leases.clear();

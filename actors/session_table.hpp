@@ -12,12 +12,12 @@
 #include <caf/typed_event_based_actor.hpp>
 
 #include <chrono>
-#include <deque>
 #include <list>
 #include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace kvasir {
@@ -25,14 +25,17 @@ namespace kvasir {
 /// Owns what is known of requests: token hashes, lookups and their leases; and which layouts are
 /// in use. Handlers cost O(tokens of the request) and never block.
 using session_table_actor = caf::typed_actor<
-  /// Errors: `layout_mismatch` while other instances use another layout for this model.
+  /// Errors: `layout_mismatch` while other instances use another layout for this model,
+  /// `not_found` if a later incarnation of the instance uses one.
   caf::replies_to<add_layout>::with<void>, caf::replies_to<remove_layout>::with<void>,
   /// Answered once the lookup is under way; its result comes by `take_lookup_result`.
   caf::replies_to<lookup_prompt>::with<void>,
-  /// Errors: `not_reserved` if the lookup was replaced or ended while one waited.
+  /// Errors: `not_reserved` if the lookup was replaced or ended while one waited, `busy` if too many
+  /// wait already.
   caf::replies_to<take_lookup_result>::with<lookup_result>,
   caf::replies_to<free_lookup>::with<void>, caf::replies_to<end_session>::with<void>,
-  /// Errors: `invalid_argument` for a range that does not lie on chunks, or beyond the tokens;
+  /// Errors: `invalid_argument` for a range that does not lie on chunks, or beyond the tokens, or for
+  /// a rank beyond the world;
   /// `not_found` if no layout of this model is in use.
   caf::replies_to<resolve_chunks>::with<resolved_chunks>, caf::reacts_to<client_gone>,
   caf::reacts_to<tick>, caf::replies_to<get_session_status>::with<session_status>>;
@@ -41,8 +44,9 @@ struct session_options {
   mp::token_hasher hasher;
   std::chrono::milliseconds read_ttl{300'000};    ///< Of a lookup's leases.
   std::chrono::milliseconds session_ttl{600'000}; ///< Of a request that nobody mentions.
+  /// Beyond these the idlest sessions go, but never the one that is asked for.
   size_t max_sessions = 65'536;
-  uint64_t max_token_bytes = 256ull << 20; ///< Of all sessions; the idlest ones go first.
+  uint64_t max_token_bytes = 256ull << 20; ///< Of all sessions.
 };
 
 /// Implements `session_table_actor`.
@@ -91,15 +95,14 @@ private:
     std::list<std::string>::iterator by_use;
   };
 
-  struct layout_use {
-    uint64_t digest = 0;
-    std::vector<uint64_t> instances;
+  struct layout_user {
+    uint64_t instance = 0;
+    uint64_t incarnation = 0;
   };
 
-  struct lease_end {
-    time_point at;
-    std::string request_id;
-    uint64_t number = 0;
+  struct layout_use {
+    uint64_t digest = 0;
+    std::vector<layout_user> users;
   };
 
   /// Who may wait for one lookup's result.
@@ -108,7 +111,7 @@ private:
   using model_key = std::pair<std::string, uint32_t>;
 
   caf::result<void> on_add_layout(const add_layout& request);
-  void on_remove_layout(uint64_t instance);
+  void on_remove_layout(const remove_layout& request);
   caf::result<void> on_lookup(lookup_prompt& request);
   void on_prefix_held(const std::string& request_id, uint64_t number, prefix_held& held);
   caf::result<lookup_result> on_take_result(const take_lookup_result& request);
@@ -133,8 +136,9 @@ private:
   storage_manager_actor manager_;
   session_options options_;
   std::unordered_map<std::string, session> sessions_;
-  std::list<std::string> by_use_;    ///< Request ids, the one not mentioned for longest first.
-  std::deque<lease_end> lease_ends_; ///< In the order of their time.
+  std::list<std::string> by_use_; ///< Request ids, the one not mentioned for longest first.
+  /// Request ids of lookups with leases, by the time and number of the lookup.
+  std::map<std::pair<time_point, uint64_t>, std::string> lease_ends_;
   std::map<model_key, layout_use> layouts_;
   uint64_t next_number_ = 0;
   session_status counters_; ///< `token_bytes` and the counters are used.

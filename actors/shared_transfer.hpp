@@ -6,7 +6,7 @@
 
 #include <caf/actor_clock.hpp>
 
-#include <deque>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -15,9 +15,10 @@ namespace kvasir {
 
 /// The engine maps the pool and copies itself, from and to slots that it was told.
 ///
-/// What was handed out stays held until the engine commits or is fenced, in the order of the
-/// prepares of equal transfers: overlapping ones do not meet. A reservation that expired can only
-/// be given back by its commit, which is then answered with false.
+/// What was handed out stays held until the engine commits or is fenced. A commit does not say which
+/// prepare of equal transfers it belongs to, and they may end in any order: so what overlaps is kept,
+/// and nothing of it published, until each has its commit. A reservation that expired can only be
+/// given back by its commit, which is then answered with false.
 ///
 /// Whether an engine could attach the pool nobody says. Until it is known, a retrieve gives slots
 /// and bytes; an engine that sends bytes to store them is served inline from then on.
@@ -55,22 +56,41 @@ private:
   struct pending {
     uint64_t number = 0;
     std::vector<lease_id> leases;
+    uint64_t bytes = 0;
     bool expired = false;
   };
-  using pending_table = std::unordered_map<std::string, std::deque<pending>>;
+  /// Equal transfers that overlap.
+  struct pending_group {
+    std::vector<pending> transfers;
+    size_t commits = 0; ///< Fewer than transfers.
+  };
+  using pending_table = std::unordered_map<std::string, pending_group>;
 
   struct write_end {
     time_point at;
     std::string id;
-    uint64_t number = 0;
   };
 
-  void add(pending_table& to, const std::string& id, std::vector<lease_id> leases);
+  /// Whether this instance may not hold so much more.
+  bool over_limit(uint64_t more_bytes) const;
 
-  /// The oldest of this id; its leases are the caller's to end.
-  bool take(pending_table& from, const std::string& id, pending& taken);
+  /// @returns the number of what was added.
+  uint64_t add(pending_table& to, const std::string& id, std::vector<lease_id> leases,
+               uint64_t bytes);
+
+  /// A commit came. @returns all transfers of this id if it was the last one that was missing; their
+  /// leases are the caller's to end.
+  std::vector<pending> commit(pending_table& from, const std::string& id);
+
+  /// All of this id, or the one with this number; their leases are the caller's to end.
+  std::vector<pending> take(pending_table& from, const std::string& id);
+  std::vector<pending> take(pending_table& from, const std::string& id, uint64_t number);
+
+  /// Strikes one that was taken from the books.
+  void strike(const pending_table& from, const pending& taken);
   void end(std::vector<lease_id> leases);
-  void on_acquired(transfer_job job, chunks_acquired& acquired,
+  void end(const std::vector<pending>& taken);
+  void on_acquired(transfer_job job, chunks_acquired& acquired, uint64_t chunk_bytes,
                    caf::typed_response_promise<retrieve_plan> answer);
 
   transfer_books& books_;
@@ -79,10 +99,11 @@ private:
   bool attached_ = false; ///< It is known that the engine maps the pool.
   pending_table writes_;
   pending_table reads_;
-  std::deque<write_end> write_ends_; ///< In the order of their time.
+  std::map<uint64_t, write_end> write_ends_; ///< By number, and so in the order of their time.
   uint64_t last_number_ = 0;
   size_t write_count_ = 0;
   size_t read_count_ = 0;
+  uint64_t asked_bytes_ = 0; ///< On their way: asked for, and no answer came yet.
   uint64_t handed_out_bytes_ = 0;
   uint64_t quarantined_bytes_ = 0; ///< Part of those handed out.
 };

@@ -59,7 +59,8 @@ std::optional<chunk_key> parse_chunk_key(std::string_view bytes) {
   auto world_size = ranks >> 24;
   auto rank = ranks & 0xff;
   auto salt_size = static_cast<size_t>(get(bytes, salt_size_at, 2));
-  if (ranks != kv_rank(world_size, rank) || salt_at + salt_size > bytes.size())
+  if (rank >= world_size || ranks != kv_rank(world_size, rank)
+      || salt_at + salt_size > bytes.size())
     return std::nullopt;
   chunk_identity chunk{};
   std::transform(bytes.begin() + hash_at, bytes.begin() + digest_at, chunk.hash.begin(),

@@ -40,6 +40,9 @@ struct prompt_range {
 /// An instance uses this layout for (model, world size) from now on.
 struct add_layout {
   uint64_t instance = 0;
+  /// Which of the instance's actors says so. While it unregisters by one it may register by a later
+  /// one, whose number is larger; what the former says then counts no more.
+  uint64_t incarnation = 0;
   std::string model;
   uint32_t world_size = 1;
   uint64_t layout_digest = 0;
@@ -47,6 +50,7 @@ struct add_layout {
 
 struct remove_layout {
   uint64_t instance = 0;
+  uint64_t incarnation = 0;
 };
 
 /// Looks the prompt's first `tokens.size()` tokens up, of all ranks. A former lookup of the same
@@ -301,13 +305,13 @@ typename Inspector::result_type inspect(Inspector& f, prompt_range& x) {
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, add_layout& x) {
-  return f(caf::meta::type_name("add_layout"), x.instance, x.model, x.world_size,
+  return f(caf::meta::type_name("add_layout"), x.instance, x.incarnation, x.model, x.world_size,
            x.layout_digest);
 }
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, remove_layout& x) {
-  return f(caf::meta::type_name("remove_layout"), x.instance);
+  return f(caf::meta::type_name("remove_layout"), x.instance, x.incarnation);
 }
 
 template <class Inspector>

@@ -44,12 +44,7 @@ public:
   }
 
   explicit engine_fixture(uint64_t pages = 16) : storage_fixture(roomy(pages)) {
-    auto algorithm = mp::token_hash_algorithm::blake3;
-    session_options options{
-      mp::token_hasher{algorithm, mp::none_hash(algorithm, ""), chunk_tokens}};
-    options.read_ttl = 300s;
-    options.session_ttl = 600s;
-    sessions = sim.system().spawn<session_table>(manager(), options);
+    sessions = sim.system().spawn<session_table>(manager(), usual_sessions());
     engine_setup.manager = manager();
     engine_setup.shared = true;
     engine_setup.write_ttl = 60s;
@@ -66,6 +61,30 @@ public:
     sessions = nullptr;
     engine_setup.manager = nullptr;
     sim.run();
+  }
+
+  /// @param hash_bits less than 256: the hashes of different tokens collide
+  static session_options usual_sessions(unsigned hash_bits = 256) {
+    auto algorithm = mp::token_hash_algorithm::blake3;
+    session_options result{
+      mp::token_hasher{algorithm, mp::none_hash(algorithm, ""), chunk_tokens, hash_bits}};
+    result.read_ttl = 300s;
+    result.session_ttl = 600s;
+    return result;
+  }
+
+  /// Another session table, that asks `through` instead of the manager.
+  /// @pre no engine is there yet
+  void replace_sessions(const storage_manager_actor& through, const session_options& options) {
+    caf::anon_send_exit(sessions, caf::exit_reason::user_shutdown);
+    sessions = sim.system().spawn<session_table>(through, options);
+    sim.run();
+  }
+
+  session_status session_counts() {
+    auto result = sim.ask<session_status>(sessions, get_session_status{});
+    REQUIRE(result);
+    return *result;
   }
 
   caf::expected<void> enroll(uint64_t instance, const mp::kv_layout& layout = page_layout(),

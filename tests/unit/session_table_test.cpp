@@ -11,11 +11,7 @@ class session_fixture : public engine_fixture {
 public:
   session_fixture() : engine_fixture(32) { REQUIRE(enroll(1)); }
 
-  session_status now() {
-    auto result = sim.ask<session_status>(sessions, get_session_status{});
-    REQUIRE(result);
-    return *result;
-  }
+  session_status now() { return session_counts(); }
 
   uint32_t take(const std::string& request) {
     auto result = sim.ask<lookup_result>(sessions, take_lookup_result{request, false});
@@ -195,6 +191,25 @@ TEST_CASE_FIXTURE(session_fixture, "the layout goes with the last instance that 
   CHECK(look_up("r", make_prompt(1, 1)) == 0);
   REQUIRE(enroll(3));
   CHECK(look_up("r", make_prompt(1, 1)) == 1);
+}
+
+TEST_CASE_FIXTURE(session_fixture, "a rank beyond the world has no chunks") {
+  for (auto [rank, world_size] : {std::pair{1u, 1u}, {0u, 0u}}) {
+    auto what = range("r", make_prompt(1, 1), 0, 1, rank, world_size);
+    CHECK(sim
+            .ask<resolved_chunks>(sessions,
+                                  resolve_chunks{what, page_layout().digest(), false, true})
+            .error()
+          == errc::invalid_argument);
+  }
+}
+
+TEST_CASE_FIXTURE(session_fixture, "a refused layout is counted") {
+  CHECK(enroll(2, page_layout(tensor_dtype::float32)).error() == errc::layout_mismatch);
+  CHECK(now().layouts_refused == 1);
+  CHECK(now().layouts == 1);
+  REQUIRE(enroll(2));
+  CHECK(now().layouts_refused == 1);
 }
 
 TEST_CASE_FIXTURE(session_fixture, "sessions that nobody mentions end") {
