@@ -65,7 +65,8 @@ public:
   uint16_t mp_port() const { return mp_port_; }
   uint16_t http_port() const { return http_port_; }
 
-  /// Asks the actors; waits two seconds for each at most. Not beside or after `stop`. What does not answer makes it unhealthy.
+  /// Asks the actors; waits two seconds for each at most. Not beside or after `stop`. What does not
+  /// answer makes it unhealthy.
   node_status status() const;
 
   const node_config& config() const { return config_; }
