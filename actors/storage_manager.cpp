@@ -1,6 +1,7 @@
 #include "actors/storage_manager.hpp"
 
 #include "actors/handover.hpp"
+#include "backends/slot_allocator.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -14,6 +15,17 @@ namespace {
 constexpr size_t max_served_at_once = 64;
 
 } // namespace
+
+storage_manager_options make_storage_options(uint64_t pool_bytes, uint64_t max_object_bytes) {
+  storage_manager_options result;
+  result.max_object_bytes = max_object_bytes;
+  auto two_largest = 2 * slot_allocator::rounded_bytes(max_object_bytes);
+  result.max_claimed_bytes = std::max(pool_bytes / 4, two_largest);
+  result.max_held_bytes = std::max(pool_bytes / 2, two_largest);
+  result.max_staged_bytes = pool_bytes / 4 * 3;
+  result.max_prefix_held_bytes = pool_bytes / 4 * 3;
+  return result;
+}
 
 storage_manager::storage_manager(caf::actor_config& config, std::unique_ptr<memory_tier> tier,
                                  storage_manager_options options,
