@@ -50,30 +50,31 @@ auto storage_manager::handler(Result (storage_manager::*on)(Request)) {
   };
 }
 
+/// CAF tries the handlers in this order, at 20 ns each: those of every request come first.
 storage_manager::behavior_type storage_manager::make_behavior() {
   return {
-    handler(&storage_manager::on_reserve_write),
-    handler(&storage_manager::on_finish_write),
-    handler(&storage_manager::on_abort_write),
     handler(&storage_manager::on_acquire_read),
     handler(&storage_manager::on_release_read),
-    handler(&storage_manager::on_end_owner),
+    handler(&storage_manager::on_acquire_chunks),
+    handler(&storage_manager::on_end_leases),
+    handler(&storage_manager::on_reserve_write),
+    handler(&storage_manager::on_finish_write),
     handler(&storage_manager::on_check_exist),
+    handler(&storage_manager::on_hold_prefix),
+    handler(&storage_manager::on_reserve_chunks),
+    handler(&storage_manager::on_finish_chunks),
+    handler(&storage_manager::on_seal_chunks),
+    handler(&storage_manager::on_abort_write),
+    handler(&storage_manager::on_end_owner),
+    handler(&storage_manager::on_expire_writes),
+    handler(&storage_manager::on_check_pressure),
     handler(&storage_manager::on_list_objects),
     handler(&storage_manager::on_remove_object),
     handler(&storage_manager::on_clear_objects),
     handler(&storage_manager::on_check_health),
-    handler(&storage_manager::on_check_pressure),
     handler(&storage_manager::on_get_storage_status),
     handler(&storage_manager::on_pool_grown),
     handler(&storage_manager::on_continue_work),
-    handler(&storage_manager::on_reserve_chunks),
-    handler(&storage_manager::on_expire_writes),
-    handler(&storage_manager::on_finish_chunks),
-    handler(&storage_manager::on_seal_chunks),
-    handler(&storage_manager::on_hold_prefix),
-    handler(&storage_manager::on_acquire_chunks),
-    handler(&storage_manager::on_end_leases),
     handler(&storage_manager::on_set_quota),
     handler(&storage_manager::on_get_quotas),
   };
