@@ -187,3 +187,21 @@ TEST_CASE_FIXTURE(embedded_client, "when the pool is full, old prompts give way"
   CHECK(value_of(client->load(last, into)).chunks == 1);
   CHECK(is_all(into[0], static_cast<float>(2 * pool_chunks - 1)));
 }
+
+TEST_CASE_FIXTURE(embedded_client, "what is left of a prompt under pressure is its beginning") {
+  const auto pool_chunks = static_cast<uint32_t>(client->options().pool_bytes / 4096);
+  auto prompt = prompt_of(0, 400);
+  for (size_t i = 0; i < 100; i += 5) // In several stores: the parent may be of an earlier one.
+    REQUIRE(value_of(client->store(prompt, chunks(5), i)).stored == 5);
+  // No lookup meanwhile: what is used stays.
+  for (uint32_t i = 1; i < 2 * pool_chunks; ++i) {
+    store(prompt_of(1000 * i, 4), 1);
+    if (value_of(client->status()).evicted_objects >= 30)
+      break;
+  }
+  const auto left = value_of(client->lookup(prompt)).chunks();
+  CHECK(left > 0);
+  CHECK(left < 100);
+  for (size_t i = left; i < 100; ++i)
+    CHECK(value_of(client->load(prompt, room(1), i)).chunks == 0);
+}

@@ -182,15 +182,18 @@ TEST_CASE_FIXTURE(busy_client, "a commit waits for its puts, and its deadline en
   CHECK(leases() == 0);
 }
 
-TEST_CASE_FIXTURE(busy_client, "a put that failed fails the commit") {
+TEST_CASE_FIXTURE(busy_client, "a put that failed fails the commit that waits for it") {
   std::stop_source source;
   auto open = value_of(client->begin_store(prompt_of(100, 4), 0, 1));
   auto first = open.put(0, {at::zeros({2, 4, 8})}, {5s, source.get_token()});
   auto second = open.put(1, {at::zeros({2, 4, 8})});
+  auto commit = std::move(open).commit();
   source.request_stop();
   CHECK(error_of(std::move(first)) == errc::cancelled);
   go_on.raise();
-  CHECK(error_of(std::move(open).commit()) == errc::cancelled);
+  CHECK(error_of(std::move(commit)) == errc::cancelled);
+  CHECK(await(std::move(second)));
+  CHECK(value_of(client->lookup(prompt_of(100, 4))).chunks() == 0);
   CHECK(leases() == 0);
 }
 

@@ -35,7 +35,7 @@ public:
   one_shot told;
   std::atomic<int> answers{0};
   std::atomic<bool> failed{false};
-  std::thread::id answered_by;
+  std::atomic<std::thread::id> answered_by;
 };
 
 struct calling_fixture : io_fixture {
