@@ -78,7 +78,13 @@ std::unique_ptr<kvasir::engine_client> open(uint32_t layers, uint32_t slots, uin
   options.layout = {kvasir::tensor_dtype::bfloat16, false, layers, slots, hidden, slots};
   options.pool_bytes = 1ull << 30;
   options.verify_loads = verify;
-  return must(kvasir::engine_client::open(options));
+  auto client = must(kvasir::engine_client::open(options));
+  for (;;) { // Until the whole pool is faulted in: what is measured is a warm one.
+    const auto status = must(client->status().get());
+    if (status.usable_bytes == status.capacity_bytes)
+      return client;
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  }
 }
 
 at::Tensor chunk_of(const kvasir::engine_client& client) {

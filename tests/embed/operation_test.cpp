@@ -109,6 +109,7 @@ TEST_CASE_FIXTURE(core_fixture, "leases in an answer that comes too late are giv
     core->unit().request(core->manager(), acquire_chunks{core->owner(), {key}, true}, call);
   else
     core->unit().request(core->manager(), claim, call);
+  leases(); // Answered after that.
   drain_unit();
   CHECK(leases() == 0);
 }
