@@ -8,22 +8,9 @@ namespace kvasir {
 
 namespace {
 
-/// The format code of chunks; those of lm:// are small.
-constexpr int32_t chunk_format = 0x100;
-
 /// How many times as long as it took to reap it a silent instance is remembered, so that it can
 /// come back without registering.
 constexpr int forget_after = 10;
-
-object_layout stored_layout(const mp::kv_layout& layout) {
-  object_layout result;
-  result.format = chunk_format;
-  result.dtype = static_cast<int32_t>(layout.dtype);
-  auto shape = layout.shape();
-  for (size_t i = 0; i < shape.dims().size() && i < result.shape.size(); ++i)
-    result.shape[i] = static_cast<int32_t>(shape.dims()[i]);
-  return result;
-}
 
 /// Both steps of a transfer name the same request, range and chunks.
 std::string transfer_id(const prompt_range& range, const resolved_chunks& chunks) {
@@ -179,7 +166,7 @@ caf::result<void> engine::on_register(register_engine& request) {
         }
         registration_ = std::move(request);
         books_.layout = registration_.layout;
-        books_.stored_as = stored_layout(registration_.layout);
+        books_.stored_as = mp::stored_layout(registration_.layout);
         books_.chunk_bytes = registration_.layout.chunk_bytes();
         state_ = state::registered;
         inline_only_ = false;

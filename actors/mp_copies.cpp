@@ -9,19 +9,6 @@ namespace kvasir {
 
 namespace {
 
-/// Small enough to be hashed while it is still in the core's cache.
-constexpr size_t piece_bytes = 64 << 10;
-
-uint64_t copy_and_hash(std::byte* to, std::span<const std::byte> from) {
-  checksum_stream hash;
-  for (size_t at = 0; at < from.size(); at += piece_bytes) {
-    auto piece = from.subspan(at, std::min(piece_bytes, from.size() - at));
-    std::memcpy(to + at, piece.data(), piece.size());
-    hash.update({to + at, piece.size()});
-  }
-  return hash.digest();
-}
-
 /// @returns false if the chunk has a checksum and the bytes differ.
 bool copy_out(const std::byte* pool, const read_lease& chunk, std::byte* to, bool verify) {
   std::span from{pool + chunk.where.offset_bytes, chunk.where.size_bytes};
@@ -29,7 +16,7 @@ bool copy_out(const std::byte* pool, const read_lease& chunk, std::byte* to, boo
     std::memcpy(to, from.data(), from.size());
     return true;
   }
-  return copy_and_hash(to, from) == chunk.checksum;
+  return copy_and_checksum(to, from) == chunk.checksum;
 }
 
 } // namespace
@@ -37,7 +24,7 @@ bool copy_out(const std::byte* pool, const read_lease& chunk, std::byte* to, boo
 std::vector<finish_write> copy_in(std::byte* pool, const std::vector<chunk_copy_in>& chunks) {
   std::vector<finish_write> result;
   for (auto& chunk : chunks)
-    result.push_back({chunk.lease, copy_and_hash(pool + chunk.to.offset_bytes, chunk.from)});
+    result.push_back({chunk.lease, copy_and_checksum(pool + chunk.to.offset_bytes, chunk.from)});
   return result;
 }
 

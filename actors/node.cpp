@@ -66,18 +66,6 @@ unsigned thread_count(unsigned configured) {
   return std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
 }
 
-storage_manager_options manager_options(const node_config& config) {
-  storage_manager_options result;
-  result.max_object_bytes = config.max_object_bytes;
-  // Room for two of the largest at a time, so that a frozen one leaves room for others.
-  auto two_largest = 2 * slot_allocator::rounded_bytes(config.max_object_bytes);
-  result.max_claimed_bytes = std::max(config.pool_bytes / 4, two_largest);
-  result.max_held_bytes = std::max(config.pool_bytes / 2, two_largest);
-  result.max_staged_bytes = config.pool_bytes / 4 * 3;
-  result.max_prefix_held_bytes = config.pool_bytes / 4 * 3;
-  return result;
-}
-
 /// Wakes up whoever watches `fd` when one of the parts it monitors dies.
 caf::behavior supervisor(caf::event_based_actor* self, int fd, std::vector<caf::actor> parts) {
   self->set_down_handler([self, fd](caf::down_msg& down) {
@@ -140,7 +128,7 @@ caf::error node::open() {
   }
   manager_ = system_->spawn<storage_manager>(
     std::make_unique<pool_tier>(pool_->capacity_bytes(), std::move(*policy)),
-    manager_options(config_), events_);
+    make_storage_options(config_.pool_bytes, config_.max_object_bytes), events_);
   for (unsigned i = 0; i < thread_count(config_.io_threads); ++i) {
     units_.push_back(std::make_shared<io_unit>(*system_));
     units_.back()->run_inline(manager_);

@@ -162,7 +162,27 @@ caf::result<prefix_held> storage_manager::on_hold_prefix(const hold_prefix& requ
   return result;
 }
 
+chunks_acquired storage_manager::acquire_prefix(const acquire_chunks& request) {
+  chunks_acquired result;
+  ++counters_.prefix_lookups;
+  counters_.prefix_chunks_asked += request.keys.size();
+  for (auto& key : request.keys) {
+    if (!may_hold(tier_->unheld_bytes(key))) {
+      ++counters_.prefixes_cut;
+      break;
+    }
+    auto held = tier_->hold(key);
+    if (!held)
+      break;
+    result.leases.push_back(add_read(request.owner, *held));
+  }
+  counters_.prefix_chunks_held += result.leases.size();
+  return result;
+}
+
 caf::result<chunks_acquired> storage_manager::on_acquire_chunks(const acquire_chunks& request) {
+  if (request.prefix)
+    return acquire_prefix(request);
   auto missing = std::count_if(request.keys.begin(), request.keys.end(),
                                [this](auto& key) { return !tier_->present(key); });
   if (missing > 0) {

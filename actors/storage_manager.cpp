@@ -1,6 +1,7 @@
 #include "actors/storage_manager.hpp"
 
 #include "actors/handover.hpp"
+#include "backends/slot_allocator.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -14,6 +15,17 @@ namespace {
 constexpr size_t max_served_at_once = 64;
 
 } // namespace
+
+storage_manager_options make_storage_options(uint64_t pool_bytes, uint64_t max_object_bytes) {
+  storage_manager_options result;
+  result.max_object_bytes = max_object_bytes;
+  auto two_largest = 2 * slot_allocator::rounded_bytes(max_object_bytes);
+  result.max_claimed_bytes = std::max(pool_bytes / 4, two_largest);
+  result.max_held_bytes = std::max(pool_bytes / 2, two_largest);
+  result.max_staged_bytes = pool_bytes / 4 * 3;
+  result.max_prefix_held_bytes = pool_bytes / 4 * 3;
+  return result;
+}
 
 storage_manager::storage_manager(caf::actor_config& config, std::unique_ptr<memory_tier> tier,
                                  storage_manager_options options,
@@ -38,30 +50,31 @@ auto storage_manager::handler(Result (storage_manager::*on)(Request)) {
   };
 }
 
+/// CAF tries the handlers in this order, at 20 ns each: those of every request come first.
 storage_manager::behavior_type storage_manager::make_behavior() {
   return {
-    handler(&storage_manager::on_reserve_write),
-    handler(&storage_manager::on_finish_write),
-    handler(&storage_manager::on_abort_write),
     handler(&storage_manager::on_acquire_read),
     handler(&storage_manager::on_release_read),
-    handler(&storage_manager::on_end_owner),
+    handler(&storage_manager::on_acquire_chunks),
+    handler(&storage_manager::on_end_leases),
+    handler(&storage_manager::on_reserve_write),
+    handler(&storage_manager::on_finish_write),
     handler(&storage_manager::on_check_exist),
+    handler(&storage_manager::on_hold_prefix),
+    handler(&storage_manager::on_reserve_chunks),
+    handler(&storage_manager::on_finish_chunks),
+    handler(&storage_manager::on_seal_chunks),
+    handler(&storage_manager::on_abort_write),
+    handler(&storage_manager::on_end_owner),
+    handler(&storage_manager::on_expire_writes),
+    handler(&storage_manager::on_check_pressure),
     handler(&storage_manager::on_list_objects),
     handler(&storage_manager::on_remove_object),
     handler(&storage_manager::on_clear_objects),
     handler(&storage_manager::on_check_health),
-    handler(&storage_manager::on_check_pressure),
     handler(&storage_manager::on_get_storage_status),
     handler(&storage_manager::on_pool_grown),
     handler(&storage_manager::on_continue_work),
-    handler(&storage_manager::on_reserve_chunks),
-    handler(&storage_manager::on_expire_writes),
-    handler(&storage_manager::on_finish_chunks),
-    handler(&storage_manager::on_seal_chunks),
-    handler(&storage_manager::on_hold_prefix),
-    handler(&storage_manager::on_acquire_chunks),
-    handler(&storage_manager::on_end_leases),
     handler(&storage_manager::on_set_quota),
     handler(&storage_manager::on_get_quotas),
   };

@@ -53,7 +53,8 @@ using storage_manager_actor = caf::typed_actor<
   caf::replies_to<seal_chunks>::with<void>,
   /// Errors: `invalid_argument` if the keys are not whole chunks.
   caf::replies_to<hold_prefix>::with<prefix_held>,
-  /// Errors: `not_found` if one is missing, `busy` if too much is held already.
+  /// Errors: `not_found` if one is missing, `busy` if too much is held already; none of them if a
+  /// prefix is asked for.
   caf::replies_to<acquire_chunks>::with<chunks_acquired>,
   caf::replies_to<end_leases>::with<void>,
   /// Errors: `busy` if there are too many tenants to set one more apart.
@@ -77,6 +78,10 @@ struct storage_manager_options {
   /// What readers hold all together may not grow beyond this by holds on chunks.
   uint64_t max_prefix_held_bytes = 0;
 };
+
+/// The budgets of a pool: room for two of the largest objects at a time, so that a frozen writer or
+/// reader leaves room for others; three quarters for chunks that are staged, and for those held.
+storage_manager_options make_storage_options(uint64_t pool_bytes, uint64_t max_object_bytes);
 
 /// Implements `storage_manager_actor`. Ends on `exit_msg` only; if it dies otherwise the
 /// process must end: sockets still write into slots that a fresh manager would hand out again.
@@ -125,6 +130,7 @@ private:
   caf::result<void> on_seal_chunks(const seal_chunks& request);
   caf::result<prefix_held> on_hold_prefix(const hold_prefix& request);
   caf::result<chunks_acquired> on_acquire_chunks(const acquire_chunks& request);
+  chunks_acquired acquire_prefix(const acquire_chunks& request);
   caf::result<void> on_end_leases(const end_leases& request);
   caf::result<void> on_set_quota(const set_quota& request);
   caf::result<quota_list> on_get_quotas(const get_quotas& request);

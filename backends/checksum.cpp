@@ -6,9 +6,18 @@
 #include <xxh_x86dispatch.h> // redirects the XXH3 names below to the run-time choice
 #endif
 
+#include <algorithm>
+#include <cstring>
 #include <new>
 
 namespace kvasir {
+
+namespace {
+
+/// Small enough to be hashed while it is still in the core's cache.
+constexpr size_t piece_bytes = 64 << 10;
+
+} // namespace
 
 uint64_t checksum(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
@@ -38,6 +47,16 @@ void checksum_stream::update(std::span<const std::byte> bytes) {
 
 uint64_t checksum_stream::digest() const {
   return XXH3_64bits_digest(&state_->xxh);
+}
+
+uint64_t copy_and_checksum(std::byte* to, std::span<const std::byte> from) {
+  checksum_stream hash;
+  for (size_t at = 0; at < from.size(); at += piece_bytes) {
+    auto piece = from.subspan(at, std::min(piece_bytes, from.size() - at));
+    std::memcpy(to + at, piece.data(), piece.size());
+    hash.update({to + at, piece.size()});
+  }
+  return hash.digest();
 }
 
 } // namespace kvasir

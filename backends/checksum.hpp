@@ -14,6 +14,10 @@ namespace kvasir {
 /// Of all of `bytes`; also of none. Any thread.
 uint64_t checksum(std::span<const std::byte> bytes);
 
+/// The same while copying `from` to `to`, in one pass: each piece is hashed while it is in the
+/// core's cache. Any thread.
+uint64_t copy_and_checksum(std::byte* to, std::span<const std::byte> from);
+
 /// The same value over pieces, for bytes that arrive one read at a time and are hashed while
 /// still in cache. Holds 576 bytes of state on the heap. Threading: one thread at a time.
 class checksum_stream {

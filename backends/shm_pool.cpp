@@ -230,6 +230,11 @@ caf::error shm_pool::open_private() {
 }
 
 shm_pool::~shm_pool() {
+  withdraw();
+  // The lock ends with segment_, after the names.
+}
+
+void shm_pool::withdraw() {
   // A forked child that destroys its copy of the pool must not take the name away.
   if (fd_ < 0 || ::getpid() != owner_pid_)
     return;
@@ -237,7 +242,6 @@ shm_pool::~shm_pool() {
     if (refers_to_us(name))
       ::unlink(segment_names::path_of(name).c_str());
   }
-  // The lock ends with segment_, after the names.
 }
 
 caf::expected<uint64_t> shm_pool::grow() {

@@ -61,11 +61,14 @@ public:
   ///     name would attach to a stranger's memory), or if a system call fails.
   static caf::expected<std::unique_ptr<shm_pool>> open(options opts);
 
-  /// Unlinks the segment's names as far as they still refer to it, then unmaps it. Processes
-  /// that mapped it keep their mapping.
+  /// Withdraws, then unmaps the segment. Processes that mapped it keep their mapping.
   ~shm_pool();
   shm_pool(const shm_pool&) = delete;
   shm_pool& operator=(const shm_pool&) = delete;
+
+  /// Unlinks the segment's names as far as they still refer to it: nobody finds it any more, who
+  /// has mapped it keeps it. Idempotent; belongs to the owner.
+  void withdraw();
 
   /// Allocates and faults in the next step; new memory reads as zero.
   /// @returns the new usable size (the old one when it is the capacity already), or

@@ -96,6 +96,7 @@ struct prefix_held {
 struct acquire_chunks {
   owner_id owner = 0;
   std::vector<object_key> keys;
+  bool prefix = false; ///< Instead: on as many of the first as are there and may be held.
 };
 
 struct chunks_acquired {
@@ -189,7 +190,7 @@ typename Inspector::result_type inspect(Inspector& f, prefix_held& x) {
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, acquire_chunks& x) {
-  return f(caf::meta::type_name("acquire_chunks"), x.owner, x.keys);
+  return f(caf::meta::type_name("acquire_chunks"), x.owner, x.keys, x.prefix);
 }
 
 template <class Inspector>

@@ -24,6 +24,8 @@ std::string to_string(errc code) {
       return "busy";
     case errc::timed_out:
       return "timed_out";
+    case errc::cancelled:
+      return "cancelled";
     case errc::io_error:
       return "io_error";
     case errc::peer_unreachable:

@@ -30,6 +30,7 @@ enum class errc : uint8_t {
   out_of_memory = 60, ///< No room even after evicting all that may be evicted.
   busy,               ///< A limit on work in flight is reached.
   timed_out,          ///< The deadline passed; the outcome is unknown.
+  cancelled,          ///< Its asker took it back, or its client was closed.
 
   // -- 90: the environment failed -------------------------------------------------------
   io_error = 90,    ///< A file, segment or socket operation failed; the context names it.

@@ -8,6 +8,9 @@ namespace kvasir::mp {
 
 namespace {
 
+/// The format code of chunks; those of lm:// are small.
+constexpr int32_t chunk_format = 0x100;
+
 std::optional<uint64_t> checked_chunk_bytes(const kv_layout& layout) {
   const auto elements = layout.shape().element_count();
   uint64_t bytes = 0;
@@ -55,6 +58,16 @@ caf::expected<kv_layout> make_kv_layout(const kv_layout& wanted) {
                                               + to_string(wanted.shape())
                                               + " exceeds 2^40 bytes");
   return wanted;
+}
+
+object_layout stored_layout(const kv_layout& layout) {
+  object_layout result;
+  result.format = chunk_format;
+  result.dtype = static_cast<int32_t>(layout.dtype);
+  auto shape = layout.shape();
+  for (size_t i = 0; i < shape.dims().size() && i < result.shape.size(); ++i)
+    result.shape[i] = static_cast<int32_t>(shape.dims()[i]);
+  return result;
 }
 
 } // namespace kvasir::mp

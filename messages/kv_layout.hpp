@@ -3,6 +3,7 @@
 #pragma once
 
 #include "messages/errc.hpp"
+#include "messages/object.hpp"
 #include "messages/tensor_type.hpp"
 
 #include <caf/expected.hpp>
@@ -48,5 +49,8 @@ struct kv_layout {
 ///   - `errc::invalid_argument` if a count is 0; the context names it,
 ///   - `errc::too_large` if a chunk exceeds `max_chunk_bytes`.
 caf::expected<kv_layout> make_kv_layout(const kv_layout& wanted);
+
+/// How objects that are chunks of this layout are described.
+object_layout stored_layout(const kv_layout& layout);
 
 } // namespace kvasir::mp

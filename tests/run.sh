@@ -3,6 +3,7 @@
 #
 #   unit wire sim fault     built twice: with sanitizers (preset asan) and as shipped (preset release)
 #   interop cluster slow    preset release; interop needs the Python environment, which is made
+#   embed                   preset release, with libtorch from the Python environment, which is made
 #   tsan                    unit tests and a planted race that must be found, under ThreadSanitizer
 #   gpu                     preset release, on a machine with a device
 #   fuzz                    preset fuzz: every target, a bounded number of runs from its committed corpus
@@ -18,7 +19,7 @@ fuzz_runs=200000
 fuzz_seconds=120
 
 sanitized_labels=(unit wire sim fault)
-release_only_labels=(interop cluster slow gpu)
+release_only_labels=(interop cluster slow embed gpu)
 
 # Prints those of the given labels that were asked for, joined as a regular expression.
 asked_among() {
@@ -37,7 +38,11 @@ asked() {
 
 # build PRESET [OPTION of cmake --build...]
 build() {
-  cmake --preset "$1"
+  local torch=AUTO
+  if [[ $1 == release ]] && asked embed; then
+    torch=ON # Or the tests would silently not be there.
+  fi
+  cmake --preset "$1" -DKVASIR_WITH_TORCH="$torch"
   cmake --build --preset "$@" --parallel "$(nproc)"
 }
 
@@ -74,13 +79,13 @@ run_fuzz() {
 
 labels=("$@")
 if ((${#labels[@]} == 0)); then
-  labels=(unit wire sim fault interop cluster fuzz slow)
+  labels=(unit wire sim fault interop cluster embed fuzz slow)
 fi
 for label in "${labels[@]}"; do
   case $label in
-    unit | wire | sim | fault | interop | cluster | slow | gpu | fuzz | tsan | bench) ;;
+    unit | wire | sim | fault | interop | cluster | slow | embed | gpu | fuzz | tsan | bench) ;;
     *)
-      echo "unknown label $label; known: unit wire sim fault interop cluster slow gpu fuzz tsan bench" >&2
+      echo "unknown label $label; known: unit wire sim fault interop cluster slow embed gpu fuzz tsan bench" >&2
       exit 2
       ;;
   esac
@@ -88,7 +93,7 @@ done
 
 failed=()
 cmake/install_packages.sh
-if asked interop; then
+if asked interop || asked embed; then
   tests/python_env.sh
 fi
 if asked bench; then

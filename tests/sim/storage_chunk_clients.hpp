@@ -26,7 +26,7 @@ inline void storage_world::act_on_chunks(size_t who) {
     send(who, hold_prefix{self.owner, one_in(20) ? 0 : static_cast<uint32_t>(between(1, 2)),
                           any_chunks()});
   else if (dice < 19)
-    send(who, acquire_chunks{self.owner, any_chunks()});
+    send(who, acquire_chunks{self.owner, any_chunks(), one_in(2)});
   else if (one_in(2))
     send(who, get_quotas{});
   else

@@ -68,6 +68,8 @@ inline void storage_model::handle(uint64_t, asked& self, const hold_prefix& what
 }
 
 inline void storage_model::handle(uint64_t, asked& self, const acquire_chunks& what) {
+  if (what.prefix)
+    return; // Never fails; `check` says how long it must be.
   uint64_t extra_bytes = 0;
   std::set<std::string> seen;
   for (auto& key : what.keys) {
@@ -225,19 +227,37 @@ inline void storage_model::check(asked& self, const acquire_chunks& what,
       fail("chunks were refused that are all there");
     return;
   }
-  if (got->leases.size() != what.keys.size())
-    return fail("not each chunk was acquired");
-  counts_.hits += got->leases.size();
-  for (size_t i = 0; i < what.keys.size(); ++i) {
-    auto& held = got->leases[i];
-    auto found = readable_.find(what.keys[i].bytes);
+  size_t acquired = 0;
+  for (; acquired < what.keys.size(); ++acquired) {
+    auto& key = what.keys[acquired].bytes;
+    auto found = readable_.find(key);
+    if (what.prefix) {
+      if (found == readable_.end())
+        break;
+      if (!is_held(found->second.where)
+          && held_bytes() + padded(found->second.where) > options_.max_prefix_held_bytes) {
+        ++counts_.prefixes_cut;
+        break;
+      }
+    }
+    if (acquired == got->leases.size())
+      return fail("not each chunk was acquired");
+    auto& held = got->leases[acquired];
     if (found == readable_.end() || held.where != found->second.where
         || held.sealed != found->second.sealed || held.checksum != found->second.checksum
         || held.layout != found->second.layout)
       return fail("a read of chunks got something else than was stored");
-    add({what.owner, kind::read, what.keys[i].bytes, held.where, held.layout, held.checksum},
-        held.id);
+    add({what.owner, kind::read, key, held.where, held.layout, held.checksum}, held.id);
   }
+  if (got->leases.size() != acquired)
+    return fail("more chunks were acquired than are there and may be held");
+  if (!what.prefix) {
+    counts_.hits += acquired;
+    return;
+  }
+  ++counts_.prefix_lookups;
+  counts_.prefix_chunks_asked += what.keys.size();
+  counts_.prefix_chunks_held += acquired;
 }
 
 inline void storage_model::check(asked& self, const get_quotas&, caf::message& answer) {

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -38,6 +39,17 @@ TEST_CASE("a stream of pieces has the checksum of the whole") {
     auto twice = bytes;
     twice.insert(twice.end(), bytes.begin(), bytes.end());
     CHECK(stream.digest() == kvasir::checksum(twice));
+  }
+}
+
+TEST_CASE("a copy has the bytes and the checksum of what was copied") {
+  for (size_t size : {0, 1, 65535, 65536, 65537, 1000003}) {
+    CAPTURE(size);
+    auto bytes = random_bytes(size);
+    std::vector<std::byte> copy(size + 1);
+    CHECK(kvasir::copy_and_checksum(copy.data(), bytes) == kvasir::checksum(bytes));
+    CHECK(std::equal(bytes.begin(), bytes.end(), copy.begin()));
+    CHECK(copy.back() == std::byte{0});
   }
 }
 

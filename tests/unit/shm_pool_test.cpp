@@ -40,6 +40,20 @@ TEST_CASE("a shared pool is a file of mode 0600 under LMCache's prefix, gone at 
   CHECK_FALSE(fs::exists(path_of(name)));
 }
 
+TEST_CASE("a withdrawn pool has no name any more, and its memory stays") {
+  auto pool = must_open(shared(2 * mib));
+  REQUIRE(pool->grow());
+  pool->data()[5] = std::byte{7};
+  auto path = path_of(pool->name());
+  REQUIRE(std::filesystem::exists(path));
+  pool->withdraw();
+  CHECK_FALSE(std::filesystem::exists(path));
+  CHECK_FALSE(pool->segment_present());
+  CHECK_FALSE(pool->republish());
+  CHECK(pool->data()[5] == std::byte{7});
+  pool->withdraw();
+}
+
 TEST_CASE("a client that maps the segment sees what the owner wrote") {
   auto uut = must_open(shared(2 * mib, own_name("map")));
   REQUIRE(uut->grow());

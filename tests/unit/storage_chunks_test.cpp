@@ -365,3 +365,19 @@ TEST_CASE_FIXTURE(chunk_fixture, "a chunk that is only being hashed does not out
   CHECK(ask(seal_chunks{{{done->holds[0].id, 1}, {done->holds[1].id, 2}}}));
   CHECK(status().read_leases == 1);
 }
+
+TEST_CASE_FIXTURE(chunk_fixture, "a prefix is acquired as far as it is there") {
+  REQUIRE(store_prompt("a", 0, 2) == 2);
+  REQUIRE(store_prompt("a", 3, 4) == 4 - 3);
+  auto some = ask<chunks_acquired>(acquire_chunks{2, keys_of("a", 0, 4), true});
+  REQUIRE(some);
+  CHECK(some->leases.size() == 2);
+  CHECK(status().read_leases == 2);
+  CHECK(status().prefix_chunks_asked == 4);
+  CHECK(status().prefix_chunks_held == 2);
+  auto none = ask<chunks_acquired>(acquire_chunks{2, keys_of("b", 0, 4), true});
+  REQUIRE(none);
+  CHECK(none->leases.empty());
+  REQUIRE(ask(end_owner{2}));
+  CHECK(status().held_bytes == 0);
+}

@@ -1,0 +1,134 @@
+// kvasir: an actor-model KV-cache runtime.  SPDX-License-Identifier: Apache-2.0
+
+#pragma once
+
+#include "actors/caller_unit.hpp"
+#include "actors/embedding/client_gate.hpp"
+#include "actors/embedding/engine_options.hpp"
+#include "actors/embedding/pending_calls.hpp"
+#include "actors/embedding/prompt.hpp"
+#include "actors/io_unit.hpp"
+#include "actors/pool_keeper.hpp"
+#include "actors/storage_manager.hpp"
+#include "actors/worker_pool.hpp"
+
+#include <caf/actor_config.hpp>
+#include <caf/actor_system.hpp>
+#include <caf/actor_system_config.hpp>
+#include <caf/make_actor.hpp>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kvasir {
+
+/// What a client, its calls, holds and tensors share: pool, manager, threads. Knows bytes, no
+/// tensors.
+///
+///   open --> serving --close--> closed: the pool's memory, for tensors that are still there
+///
+/// Threading: any thread, but for `open`. `close` waits for all threads of the client's; in one
+/// of them it closes on another thread and returns at once.
+class engine_core : public std::enable_shared_from_this<engine_core> {
+public:
+  /// @param lent null: a system of its own.
+  static caf::expected<std::shared_ptr<engine_core>> open(const engine_options& options,
+                                                          caf::actor_system* lent);
+  ~engine_core();
+  engine_core(const engine_core&) = delete;
+  engine_core& operator=(const engine_core&) = delete;
+
+  void close();
+
+  /// Starts a call. Once closed, `sink` is given `errc::cancelled` instead.
+  template <class Operation, class Sink, class... Args>
+  void launch(pending_calls::clock::time_point deadline, std::stop_token stop, Sink sink,
+              Args&&... args) {
+    client_gate::entry inside{gate_};
+    if (!inside) {
+      sink->settle(caf::make_error(errc::cancelled, "the client is closed"));
+      return;
+    }
+    caf::actor_config config{nullptr};
+    auto call = caf::make_actor<Operation, caf::strong_actor_ptr>(
+      system_->next_actor_id(), system_->node(), system_, config, shared_from_this(), deadline,
+      std::move(stop), std::move(sink), std::forward<Args>(args)...);
+    static_cast<Operation*>(call->get())->start();
+  }
+
+  /// Ends holds and reservations; nothing once closed, for then the manager is gone.
+  void end_leases(std::vector<lease_id> leases);
+
+  /// Drops an object whose bytes differ from their checksum.
+  void drop_corrupt(object_key key);
+
+  /// Runs `job` on the I/O unit, soon.
+  void post(std::function<void()> job) { io_unit_->post(std::move(job)); }
+
+  /// Runs `job` on a copying thread. @returns false if there is no room for it.
+  bool submit(std::function<void()> job);
+
+  /// @returns false if there are too many.
+  bool add_pending(operation& what);
+
+  const engine_options& options() const noexcept { return options_; }
+  std::byte* pool() const noexcept { return pool_->data(); }
+  const std::string& pool_name() const noexcept { return pool_->name(); }
+  caller_unit& unit() noexcept { return *unit_; }
+  const storage_manager_actor& manager() const noexcept { return manager_; }
+  pending_calls& pending() noexcept { return pending_; }
+  owner_id owner() const noexcept { return owner_; }
+  const object_layout& stored_as() const noexcept { return stored_as_; }
+  uint64_t chunk_bytes() const noexcept { return chunk_bytes_; }
+  const mp::token_hasher& hasher() const noexcept { return hasher_; }
+
+  std::shared_ptr<const chunk_names> names_of(std::string tenant) const;
+  const std::shared_ptr<const chunk_names>& plain_names() const noexcept {
+    return plain_names_;
+  }
+
+private:
+  /// Looks for deadlines that passed, while any call waits. On the I/O unit.
+  class deadline_watch final : public wheel_timer {
+  public:
+    explicit deadline_watch(engine_core& core) noexcept : core_(core) {}
+
+  private:
+    void on_timer() override;
+    engine_core& core_;
+  };
+
+  engine_core(const engine_options& options, caf::actor_system* lent);
+  caf::error start();
+  bool on_own_thread() const noexcept;
+  void shut_down();
+  void end_manager();
+
+  const engine_options options_;
+  const owner_id owner_ = next_owner_id();
+  const uint64_t chunk_bytes_;
+  const object_layout stored_as_;
+  const mp::token_hasher hasher_;
+  std::shared_ptr<const chunk_names> plain_names_;
+  client_gate gate_;
+  pending_calls pending_;
+  std::once_flag closed_;
+
+  // In the order of their construction. The pool lives as long as this.
+  std::unique_ptr<shm_pool> pool_;
+  std::unique_ptr<caf::actor_system_config> system_config_; ///< Of a system of its own.
+  std::unique_ptr<caf::actor_system> own_system_;
+  caf::actor_system* system_;
+  std::unique_ptr<caller_unit> unit_; ///< Outlives the manager.
+  storage_manager_actor manager_;
+  std::unique_ptr<io_unit> io_unit_;
+  std::unique_ptr<deadline_watch> watch_; ///< Armed in the I/O unit.
+  std::unique_ptr<pool_keeper> keeper_;
+  std::unique_ptr<worker_pool> workers_;
+};
+
+} // namespace kvasir
