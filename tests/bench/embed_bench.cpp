@@ -51,12 +51,13 @@ sample repeat(double secs, double scale, const std::function<void(uint64_t)>& op
   latency_histogram latencies;
   const auto start = clock_type::now();
   auto last = start;
-  for (uint64_t i = 0; seconds_since(start) < secs; ++i) {
-    op(i);
+  uint64_t i = 0;
+  do {
+    op(i++);
     const auto now = clock_type::now();
     latencies.record(now - last);
     last = now;
-  }
+  } while (seconds_since(start) < secs);
   auto us = [&](double q) {
     return static_cast<double>(latencies.quantile(q).count()) / 1e3;
   };

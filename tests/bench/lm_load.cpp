@@ -44,6 +44,7 @@ int run_load(const load_options& options) {
   usage_window window{options.server_pid};
   run.phase = load_phase::measured;
   std::this_thread::sleep_for(options.measured);
+  run.measured.wait(); // A busy machine may have let none of them run until now.
   run.phase = load_phase::done;
   window.close();
   threads.clear(); // joins

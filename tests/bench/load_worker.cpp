@@ -45,10 +45,13 @@ void load_worker::operator()() {
     operate(i);
     auto end = clock::now();
     auto phase = run_.phase.load(std::memory_order_relaxed);
-    if (phase == load_phase::measured)
+    if (phase == load_phase::measured) {
       latencies_.record(end - start);
-    else if (phase == load_phase::done)
+      if (latencies_.count() == 1)
+        run_.measured.count_down();
+    } else if (phase == load_phase::done) {
       break;
+    }
   }
   if (run_.options.what == operation::put && run_.options.check == verification::content)
     for (std::size_t i = 0; i < key_count_; ++i)

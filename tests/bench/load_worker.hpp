@@ -19,11 +19,13 @@ struct load_run {
   load_run(const load_options& chosen, std::uint64_t run_nonce)
     : options(chosen),
       nonce(run_nonce),
-      preloaded(static_cast<std::ptrdiff_t>(chosen.connection_count)) {}
+      preloaded(static_cast<std::ptrdiff_t>(chosen.connection_count)),
+      measured(static_cast<std::ptrdiff_t>(chosen.connection_count)) {}
 
   const load_options& options;
   std::uint64_t nonce; ///< part of every value, so that one of an earlier run is recognised
   std::latch preloaded;
+  std::latch measured; ///< Every connection ended an operation in the measured phase.
   std::atomic<load_phase> phase = load_phase::preload;
 };
 

@@ -47,11 +47,13 @@ struct mp_run {
   explicit mp_run(const mp_load_options& chosen)
     : options(chosen),
       preloaded(static_cast<std::ptrdiff_t>(chosen.client_count)),
+      measured(static_cast<std::ptrdiff_t>(chosen.client_count)),
       ended(static_cast<std::ptrdiff_t>(chosen.client_count)) {}
 
   const mp_load_options& options;
   zmq::context_t context;
   std::latch preloaded;
+  std::latch measured; ///< Every client ended a round in the measured phase.
   std::latch ended; ///< The last round of every client is over.
   std::atomic<load_phase> phase = load_phase::preload;
 };
@@ -82,6 +84,8 @@ public:
       if (phase == load_phase::measured) {
         latencies_.record(end - start);
         busy_ += end - start;
+        if (latencies_.count() == 1)
+          run_.measured.count_down();
       } else if (phase == load_phase::done) {
         break;
       }
@@ -169,6 +173,7 @@ int run_load(mp_load_options options) {
   usage_window window{options.server_pid};
   run.phase = load_phase::measured;
   std::this_thread::sleep_for(std::chrono::duration<double>{options.measured_s});
+  run.measured.wait(); // A busy machine may have let none of them run until now.
   run.phase = load_phase::done;
   window.close();
   threads.clear(); // joins
