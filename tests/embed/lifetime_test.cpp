@@ -30,6 +30,7 @@ public:
       [this](void*) {
         blocked.raise();
         go_on.wait();
+        returned.raise();
       },
       at::kFloat);
     tensors kv;
@@ -37,11 +38,15 @@ public:
     blocking.emplace(client->store(prompt_of(9000, 4), std::move(kv)));
     REQUIRE(blocked.wait());
   }
-  ~busy_client() { go_on.raise(); }
+  ~busy_client() {
+    go_on.raise();
+    returned.wait(); // Until then its thread uses what goes now.
+  }
 
   std::vector<float> memory = std::vector<float>(128);
   one_shot blocked;
   one_shot go_on;
+  one_shot returned;
   prompt stored = prompt_of(0, 8);
   std::optional<call<store_result>> blocking;
 };

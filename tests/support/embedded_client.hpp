@@ -3,6 +3,7 @@
 #pragma once
 
 #include "actors/embedding/engine_client.hpp"
+#include "support/one_shot.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -25,9 +26,6 @@ namespace kvasir::test {
 
 using namespace std::chrono_literals;
 using tensors = std::vector<at::Tensor>;
-
-/// No test waits longer than this for another thread.
-inline constexpr auto patience = 60s;
 
 /// Waits with a limit.
 template <class T>
@@ -57,20 +55,6 @@ caf::error error_of(call<T> what) {
   REQUIRE_FALSE(got);
   return got.error();
 }
-
-/// Something one thread waits for and others announce.
-class one_shot {
-public:
-  void raise() {
-    std::call_once(once_, [this] { promise_.set_value(); });
-  }
-  bool wait() const { return future_.wait_for(patience) == std::future_status::ready; }
-
-private:
-  std::once_flag once_;
-  std::promise<void> promise_;
-  std::shared_future<void> future_ = promise_.get_future().share();
-};
 
 /// A coroutine that nobody waits for.
 struct fire_and_forget {

@@ -6,6 +6,7 @@
 #include "actors/io_unit.hpp"
 #include "messages/configure.hpp"
 #include "messages/storage_messages.hpp"
+#include "support/one_shot.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
@@ -18,7 +19,6 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -29,25 +29,6 @@
 namespace kvasir::test {
 
 using namespace std::chrono_literals;
-
-/// No test waits longer than this for another thread.
-inline constexpr auto patience = 60s;
-
-/// Something one thread waits for and another one announces.
-class one_shot {
-public:
-  void raise() {
-    if (!raised_.exchange(true))
-      promise_.set_value();
-  }
-  bool raised() const { return raised_; }
-  bool wait() { return future_.wait_for(patience) == std::future_status::ready; }
-
-private:
-  std::atomic<bool> raised_{false};
-  std::promise<void> promise_;
-  std::future<void> future_ = promise_.get_future();
-};
 
 /// An actor with one habit per message, for tests of those who ask it.
 using probe_actor = caf::typed_actor<

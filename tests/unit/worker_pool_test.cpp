@@ -1,7 +1,10 @@
 #include "actors/worker_pool.hpp"
 
+#include "support/one_shot.hpp"
+
 #include <doctest/doctest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -9,9 +12,9 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 using kvasir::worker_pool;
+using kvasir::test::one_shot;
 using priority = worker_pool::priority;
 
 namespace {
@@ -20,81 +23,70 @@ namespace {
 struct fixture {
   static constexpr size_t limit = 4;
 
+  one_shot started;
+  one_shot let_go;
   worker_pool uut{{1, limit}};
-  std::promise<void> release;
 
   fixture() {
-    std::promise<void> started;
-    REQUIRE(uut.submit(priority::copy, [&, until = release.get_future().share()] {
-      started.set_value();
-      until.wait();
+    REQUIRE(uut.submit(priority::copy, [this] {
+      started.raise();
+      let_go.wait();
     }));
-    started.get_future().wait();
+    REQUIRE(started.wait());
   }
 
-  ~fixture() { let_go(); }
-
-  void let_go() {
-    if (!std::exchange(released, true))
-      release.set_value();
-  }
-
-  bool released = false;
+  ~fixture() { let_go.raise(); }
 };
 
 } // namespace
 
 TEST_CASE("work runs, and on as many threads as were asked for") {
-  worker_pool uut{{3, 8}};
-  std::promise<void> all_here;
-  auto go = all_here.get_future().share();
+  one_shot all_here;
+  std::array<one_shot, 3> ended;
   std::atomic<int> here{0};
-  std::vector<std::future<void>> ended;
-  for (auto i = 0; i < 3; ++i) {
-    auto done = std::make_shared<std::promise<void>>();
-    ended.push_back(done->get_future());
-    // Each waits for the other two: fewer threads would never come to an end.
-    REQUIRE(uut.submit(priority::hash, [&, done] {
-      if (++here == 3)
-        all_here.set_value();
-      go.wait();
-      done->set_value();
-    }));
-  }
+  worker_pool uut{{3, 8}};
   for (auto& end : ended)
-    end.wait();
+    // Each waits for the other two: fewer threads would never come to an end.
+    REQUIRE(uut.submit(priority::hash, [&] {
+      if (++here == 3)
+        all_here.raise();
+      all_here.wait();
+      end.raise();
+    }));
+  for (auto& end : ended)
+    REQUIRE(end.wait());
   CHECK(here == 3);
 }
 
 TEST_CASE_FIXTURE(fixture, "copies overtake hashes, and each kind keeps its order") {
   std::string order;
-  std::promise<void> end;
+  one_shot end;
   REQUIRE(uut.submit(priority::hash, [&] { order += 'a'; }));
   REQUIRE(uut.submit(priority::copy, [&] { order += '1'; }));
   REQUIRE(uut.submit(priority::copy, [&] { order += '2'; }));
   REQUIRE(uut.submit(priority::hash, [&] {
     order += 'b';
-    end.set_value();
+    end.raise();
   }));
   CHECK(uut.queued() == 4);
-  let_go();
-  end.get_future().wait();
+  let_go.raise();
+  REQUIRE(end.wait());
   CHECK(order == "12ab");
   CHECK(uut.queued() == 0);
 }
 
 TEST_CASE_FIXTURE(fixture, "a full queue refuses work of either kind, until there is room") {
-  std::promise<void> end;
+  one_shot end;
   REQUIRE(uut.submit(priority::hash, [] {}));
   REQUIRE(uut.submit(priority::copy, [] {}));
   REQUIRE(uut.submit(priority::copy, [] {}));
-  REQUIRE(uut.submit(priority::hash, [&] { end.set_value(); }));
+  REQUIRE(uut.submit(priority::hash, [&] { end.raise(); }));
   auto owned = std::make_shared<int>();
   CHECK_FALSE(uut.submit(priority::copy, [owned] {}));
   CHECK_FALSE(uut.submit(priority::hash, [owned] {}));
   CHECK(owned.use_count() == 1);
-  let_go();
-  end.get_future().wait();
+  let_go.raise();
+  REQUIRE(end.wait());
   CHECK(uut.submit(priority::copy, [] {}));
 }
 
@@ -107,7 +99,7 @@ TEST_CASE_FIXTURE(fixture, "the end waits for the work under way and drops what 
   while (uut.queued() > 0) // The first thing that stopping does.
     std::this_thread::yield();
   CHECK(stopped.wait_for(std::chrono::seconds{0}) == std::future_status::timeout);
-  let_go();
+  let_go.raise();
   stopped.wait();
   CHECK_FALSE(ran);
   CHECK(owned.use_count() == 1);
@@ -119,8 +111,13 @@ TEST_CASE("what a work holds ends before the next one starts") {
   worker_pool uut{{1, 4}};
   auto owned = std::make_shared<int>();
   std::weak_ptr<int> seen = owned;
-  std::promise<bool> gone;
+  one_shot second;
+  auto gone = false;
   REQUIRE(uut.submit(priority::copy, [owned = std::move(owned)] {}));
-  REQUIRE(uut.submit(priority::copy, [&] { gone.set_value(seen.expired()); }));
-  CHECK(gone.get_future().get());
+  REQUIRE(uut.submit(priority::copy, [&] {
+    gone = seen.expired();
+    second.raise();
+  }));
+  REQUIRE(second.wait());
+  CHECK(gone);
 }

@@ -120,6 +120,9 @@ inline std::string registration_frame(const register_request& request) {
   });
 }
 
+template <class Type, class... Types>
+inline constexpr bool is_one_of = (std::is_same_v<Type, Types> || ...);
+
 /// The argument frames of a request. What a parser does not keep is written as an LMCache client
 /// would: 1 for the tensor parallel size, no records of blocks.
 inline frames argument_frames(const request& any) {
@@ -131,13 +134,9 @@ inline frames argument_frames(const request& any) {
         return {r.instance ? uint_frame(*r.instance) : std::string{"\xc0"}};
       else if constexpr (std::is_same_v<type, clear_request>)
         return {r.force ? "\xc3" : "\xc2"};
-      else if constexpr (std::is_same_v<
-                           type,
-                           lookup_request> || std::is_same_v<type, free_lookup_locks_request>)
+      else if constexpr (is_one_of<type, lookup_request, free_lookup_locks_request>)
         return {key_frame(r.key), one};
-      else if constexpr (
-        std::is_same_v<
-          type, query_prefetch_status_request> || std::is_same_v<type, end_session_request>)
+      else if constexpr (is_one_of<type, query_prefetch_status_request, end_session_request>)
         return {text_frame(r.request_id)};
       else if constexpr (std::is_same_v<type, wait_prefetch_status_request>)
         return {text_frame(r.request_id), real_frame(r.timeout_seconds)};
@@ -152,10 +151,8 @@ inline frames argument_frames(const request& any) {
         return {uint_frame(r.instance_id)};
       else if constexpr (std::is_same_v<type, commit_store_request>)
         return {key_frame(r.key), uint_frame(r.instance_id), binary_frame(r.data)};
-      else if constexpr (
-        std::is_same_v<
-          type,
-          prepare_store_request> || std::is_same_v<type, prepare_retrieve_request> || std::is_same_v<type, commit_retrieve_request>)
+      else if constexpr (is_one_of<type, prepare_store_request, prepare_retrieve_request,
+                                   commit_retrieve_request>)
         return {key_frame(r.key), uint_frame(r.instance_id)};
       else
         return {};
