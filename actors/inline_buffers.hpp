@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "messages/engine_messages.hpp"
+#include "messages/session_messages.hpp"
 
 #include <zmq.hpp>
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "actors/timer_wheel.hpp"
-#include "messages/engine_messages.hpp"
+#include "messages/session_messages.hpp"
 
 #include <chrono>
 #include <string>

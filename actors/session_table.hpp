@@ -4,7 +4,7 @@
 
 #include "actors/storage_manager.hpp"
 #include "messages/chunk_key.hpp"
-#include "messages/engine_messages.hpp"
+#include "messages/session_messages.hpp"
 #include "messages/token_hash.hpp"
 
 #include <caf/actor_clock.hpp>

@@ -6,6 +6,7 @@
 #include "backends/eviction_policy.hpp"
 #include "backends/pool_tier.hpp"
 #include "sim/storage_chunk_model.hpp"
+#include "sim/storage_counts_model.hpp"
 #include "support/faulty_tier.hpp"
 #include "support/simulation.hpp"
 
