@@ -70,6 +70,12 @@ constexpr std::array options{
                 [](config) {
                   return std::string{"off"};
                 }},
+  config_option{"engine-socket", "PATH|off",
+                "Unix socket where engines of this host join, to share the pool without a copy",
+                "engine-socket", set::engine_socket,
+                [](config c) {
+                  return c.engine_socket.empty() ? std::string{"off"} : c.engine_socket;
+                }},
   config_option{"pool-size", "SIZE", "Memory for payload, e.g. 1GiB, 512MiB, 4GB", "pool-size",
                 set::pool_size,
                 [](config c) {

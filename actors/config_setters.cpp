@@ -14,6 +14,7 @@ constexpr unsigned max_io_threads = 64;
 constexpr uint32_t max_max_connections = 1'000'000;
 constexpr uint32_t max_chunk_size = 65'536;
 constexpr uint32_t max_event_history = 16'777'216;
+constexpr size_t max_socket_path = 107; // What a sockaddr_un holds.
 constexpr std::string_view segment_prefix = "lmcache_l1_pool_"; // What LMCache's server adds.
 
 } // namespace
@@ -46,6 +47,17 @@ std::string lm_port(config_draft& draft, std::string_view text) {
 
 std::string http_port(config_draft& draft, std::string_view text) {
   return port(draft.config.http_port, text);
+}
+
+std::string engine_socket(config_draft& draft, std::string_view text) {
+  if (text == "off") {
+    draft.config.engine_socket.clear();
+    return {};
+  }
+  if (text.empty() || text.size() > max_socket_path || text.find('\0') != text.npos)
+    return "not a path of 1 to 107 bytes, or off";
+  draft.config.engine_socket = text;
+  return {};
 }
 
 std::string unserved_port(config_draft&, std::string_view text) {

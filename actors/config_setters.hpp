@@ -23,6 +23,7 @@ std::string port(std::optional<uint16_t>& target, std::string_view text);
 std::string lm_port(config_draft& draft, std::string_view text);
 std::string mp_port(config_draft& draft, std::string_view text);
 std::string http_port(config_draft& draft, std::string_view text);
+std::string engine_socket(config_draft& draft, std::string_view text);
 std::string unserved_port(config_draft& draft, std::string_view text);
 
 std::string pool_bytes(config_draft& draft, std::optional<uint64_t> bytes);

@@ -1,6 +1,7 @@
 #include "actors/http_json.hpp"
 
 #include "actors/config_options.hpp"
+#include "actors/join_door.hpp"
 #include "actors/node.hpp"
 #include "messages/chunk_key.hpp"
 
@@ -64,6 +65,14 @@ json lm_of(const front_door_status& s) {
 json mp_of(const front_door_status& s) {
   json result{{"clients", s.open_connections}};
   const auto& infos = mp_count_infos();
+  for (size_t i = 0; i < infos.size() && i < s.counters.size(); ++i)
+    result[std::string{infos[i].name}] = s.counters[i];
+  return result;
+}
+
+json join_of(const front_door_status& s) {
+  json result{{"engines", s.open_connections}};
+  const auto& infos = join_count_infos();
   for (size_t i = 0; i < infos.size() && i < s.counters.size(); ++i)
     result[std::string{infos[i].name}] = s.counters[i];
   return result;
@@ -151,6 +160,7 @@ std::string status_json(const node_status& s, const node_config& config) {
     {"storage", storage_of(s.storage)},
     {"lm", lm_of(s.lm)},
     {"mp", mp_of(s.mp)},
+    {"joined", join_of(s.join)},
     {"sessions", sessions_of(s.sessions)},
     {"events", events_of(s.events)},
     {"engines", std::move(engines)},

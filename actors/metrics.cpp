@@ -1,5 +1,6 @@
 #include "actors/metrics.hpp"
 
+#include "actors/join_door.hpp"
 #include "actors/node.hpp"
 
 #include <prometheus/metric_family.h>
@@ -113,6 +114,14 @@ void add_mp(families& to, const front_door_status& s) {
     to.counter("mp_" + std::string{infos[i].name}, std::string{infos[i].help}, s.counters[i]);
 }
 
+void add_join(families& to, const front_door_status& s) {
+  to.gauge("joined_engines", "Engines that share the pool by the Unix socket",
+           s.open_connections);
+  const auto& infos = join_count_infos();
+  for (size_t i = 0; i < infos.size() && i < s.counters.size(); ++i)
+    to.counter(std::string{infos[i].name}, std::string{infos[i].help}, s.counters[i]);
+}
+
 void add_events(families& to, const event_log_status& s) {
   to.gauge("event_readers", "Event streams that wait for news", s.readers_waiting);
   to.gauge("events_kept", "KV events kept for streams that read late", s.kept_events);
@@ -182,6 +191,7 @@ std::string render_metrics(const node_status& status) {
   add_storage(all, status.storage);
   add_lm(all, status.lm);
   add_mp(all, status.mp);
+  add_join(all, status.join);
   add_sessions(all, status.sessions);
   add_events(all, status.events);
   add_engines(all, status.engines);

@@ -1,6 +1,7 @@
 #include "actors/node.hpp"
 
 #include "actors/http_server.hpp"
+#include "actors/join_door.hpp"
 #include "actors/log.hpp"
 #include "actors/pool_keeper.hpp"
 #include "backends/eviction_policy.hpp"
@@ -88,6 +89,7 @@ node::node(const node_config& config)
   : config_(config),
     boot_id_(random_hex_128()),
     started_(std::chrono::steady_clock::now()),
+    first_hash_(first_hash(config)),
     failure_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   auto bare_v6 = config_.host.find(':') != std::string::npos && config_.host.front() != '[';
   host_text_ = bare_v6 ? "[" + config_.host + "]" : config_.host;
@@ -143,6 +145,8 @@ caf::error node::open() {
   if (auto failure = open_lm_door())
     return failure;
   if (auto failure = open_mp_door())
+    return failure;
+  if (auto failure = open_join_door())
     return failure;
   std::vector<caf::actor> parts{caf::actor_cast<caf::actor>(manager_)};
   if (lm_server_)
@@ -207,7 +211,7 @@ caf::error node::open_mp_door() {
     return std::move(socket.error());
   mp_port_ = (*socket)->port();
   session_options sessions{
-    mp::token_hasher{config_.token_hash, first_hash(config_), config_.chunk_size}};
+    mp::token_hasher{config_.token_hash, first_hash_, config_.chunk_size}};
   sessions.read_ttl = config_.read_ttl;
   sessions_ = system_->spawn<session_table>(manager_, sessions);
   mp_unit_ = std::make_shared<io_unit>(*system_);
@@ -242,6 +246,30 @@ caf::error node::open_mp_door() {
   mp_server_ = system_->spawn<mp_server>(std::move(setup));
   mp_door_
     = &static_cast<mp_server*>(caf::actor_cast<caf::abstract_actor*>(mp_server_))->door();
+  return caf::none;
+}
+
+caf::error node::open_join_door() {
+  if (config_.engine_socket.empty())
+    return caf::none;
+  if (!pool_->is_shared())
+    return caf::make_error(errc::invalid_argument,
+                           "engine-socket: the pool is private memory, engines cannot map it");
+  auto listener = unix_listener::open(config_.engine_socket);
+  if (!listener)
+    return std::move(listener.error());
+  join_options options;
+  options.manager = manager_;
+  options.pool = pool_.get();
+  options.max_object_bytes = config_.max_object_bytes;
+  options.write_ttl = config_.write_ttl;
+  options.welcome.pool_bytes = pool_->capacity_bytes();
+  options.welcome.chunk_tokens = config_.chunk_size;
+  options.welcome.hash_algorithm = static_cast<uint8_t>(config_.token_hash);
+  options.welcome.none_hash.assign(reinterpret_cast<const char*>(first_hash_.data()),
+                                   first_hash_.size());
+  join_door_
+    = std::make_unique<join_door>(*units_.front(), std::move(*listener), std::move(options));
   return caf::none;
 }
 
@@ -294,6 +322,8 @@ node_status node::status() const {
     for (auto& [number, actor] : mp_door_->engines())
       ask(actor, get_engine_status{}, result.engines.emplace_back(), "an engine");
   }
+  if (join_door_)
+    result.join = join_door_->status();
   if (!keeper_->alive())
     result.unhealthy_reason = "the pool's keeper ended";
   result.healthy = result.unhealthy_reason.empty();
@@ -335,6 +365,7 @@ void node::stop(std::chrono::milliseconds grace) {
     drain(mp_server_, mp_drained, close_deadline, true);
     drain(lm_server_, lm_drained, close_deadline, true);
     http_.reset();
+    join_door_.reset();
     keeper_.reset();
     for (auto& unit : units_)
       unit->stop();

@@ -18,6 +18,7 @@
 
 namespace kvasir {
 
+class join_door;
 class pool_keeper;
 class http_server;
 
@@ -34,6 +35,7 @@ struct node_status {
   storage_status storage;
   front_door_status lm;
   front_door_status mp;
+  front_door_status join; ///< Counters as `join_count`.
   session_status sessions;
   event_log_status events;
   std::vector<engine_status> engines;
@@ -86,11 +88,13 @@ private:
   caf::error open_pool();
   caf::error open_lm_door();
   caf::error open_mp_door();
+  caf::error open_join_door();
   caf::error open_http_door();
 
   node_config config_;
   std::string boot_id_;
   std::chrono::steady_clock::time_point started_;
+  mp::token_hash first_hash_; ///< Stands in for the one before a prompt's first chunk.
   int failure_fd_ = -1;
   std::string host_text_; ///< As in an endpoint.
   uint16_t lm_port_ = 0;
@@ -109,6 +113,7 @@ private:
   session_table_actor sessions_;
   mp_server_actor mp_server_;
   const mp_door* mp_door_ = nullptr; ///< Of `mp_server_`.
+  std::unique_ptr<join_door> join_door_;
   caf::actor supervisor_;
   std::unique_ptr<pool_keeper> keeper_;
   std::unique_ptr<http_server> http_;

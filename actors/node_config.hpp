@@ -21,6 +21,7 @@ struct node_config {
   std::optional<uint16_t> lm_port = 65432;  ///< 0: any free port; nothing: not served.
   std::optional<uint16_t> mp_port = 5555;   ///< As above.
   std::optional<uint16_t> http_port = 8080; ///< As above.
+  std::string engine_socket;                ///< Path where engines join; empty: not served.
   uint64_t pool_bytes = 1ull << 30;
   shm_pool::sharing shm = shm_pool::sharing::automatic;
   std::string shm_name;          ///< Empty: a name of our own with uid and boot id.

@@ -285,6 +285,15 @@ bool shm_pool::republish() {
          == 0;
 }
 
+int shm_pool::reopen() const {
+  if (fd_ < 0) {
+    errno = EBADF;
+    return -1;
+  }
+  // By its number: the public name may be gone.
+  return ::open(("/proc/self/fd/" + std::to_string(fd_)).c_str(), O_RDWR | O_CLOEXEC);
+}
+
 bool shm_pool::open_elsewhere() const {
   if (fd_ < 0)
     return false;

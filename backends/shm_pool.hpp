@@ -84,6 +84,10 @@ public:
   uint64_t usable_bytes() const { return usable_bytes_.load(std::memory_order_acquire); }
   bool is_shared() const { return fd_ >= 0; }
 
+  /// Another open file of the segment, to be lent to a process: this one's carries the lock that says
+  /// that its owner lives. @returns -1 with errno if the kernel refuses, or if private.
+  int reopen() const;
+
   /// The public name, without a slash; empty if private.
   const std::string& name() const { return name_; }
 

@@ -10,6 +10,7 @@
 #include <caf/scoped_actor.hpp>
 #include <caf/uniform_type_info_map.hpp>
 
+#include <cstring>
 #include <thread>
 #include <typeinfo>
 
@@ -21,6 +22,7 @@ namespace {
 thread_local const engine_core* copies_for = nullptr;
 
 constexpr std::chrono::seconds manager_end_deadline{5};
+constexpr std::chrono::seconds join_timeout{5};
 
 /// CAF reads both only when a system is made, and dies of neither: a message of an unknown type is just
 /// not understood, an unknown error has no text.
@@ -32,6 +34,14 @@ caf::error check_configured(const caf::actor_system& system) {
   return caf::make_error(errc::invalid_argument,
                          "the lent actor system does not know kvasir's messages: call "
                          "kvasir::configure(config) before the system is made");
+}
+
+caf::error check_size(uint64_t chunk_bytes, uint64_t pool_bytes) {
+  if (chunk_bytes <= pool_bytes / 4)
+    return caf::none;
+  return caf::make_error(errc::too_large, "a chunk of " + std::to_string(chunk_bytes)
+                                            + " bytes needs a pool of four times that, not "
+                                            + std::to_string(pool_bytes) + " bytes");
 }
 
 } // namespace
@@ -55,12 +65,8 @@ caf::error check(const engine_options& options) {
   auto layout = mp::make_kv_layout(options.layout);
   if (!layout)
     return std::move(layout.error());
-  auto chunk_bytes = layout->chunk_bytes();
-  if (chunk_bytes > options.pool_bytes / 4)
-    return caf::make_error(errc::too_large, "a chunk of " + std::to_string(chunk_bytes)
-                                              + " bytes needs a pool of four times that, not "
-                                              + std::to_string(options.pool_bytes) + " bytes");
-  return caf::none;
+  return options.node.empty() ? check_size(layout->chunk_bytes(), options.pool_bytes)
+                              : caf::error{};
 }
 
 engine_core::engine_core(const engine_options& options, caf::actor_system* lent)
@@ -92,50 +98,115 @@ caf::expected<std::shared_ptr<engine_core>> engine_core::open(const engine_optio
 }
 
 caf::error engine_core::start() {
-  auto policy = make_eviction_policy(options_.eviction);
-  if (!policy)
-    return std::move(policy.error());
+  if (options_.node.empty())
+    if (auto why = open_pool())
+      return why;
+  if (system_ == nullptr)
+    start_system();
+  io_unit_ = std::make_unique<io_unit>(*system_);
+  unit_ = std::make_unique<caller_unit>(*system_);
+  if (auto why = options_.node.empty() ? start_manager() : join())
+    return why;
+  io_unit_->start();
+  watch_ = std::make_unique<deadline_watch>(*this);
+  // Calls that wait are bounded, and each submits at most one job at a time.
+  workers_ = std::make_unique<worker_pool>(
+    worker_pool::options{options_.copy_threads, options_.max_pending});
+  if (own_pool_)
+    keeper_ = std::make_unique<pool_keeper>(*own_pool_, manager_);
+  return caf::none;
+}
+
+caf::error engine_core::open_pool() {
   shm_pool::options pool;
   pool.capacity_bytes = options_.pool_bytes;
   pool.mode = options_.shm;
   auto opened = shm_pool::open(pool);
   if (!opened)
     return std::move(opened.error());
-  pool_ = std::move(*opened);
+  own_pool_ = std::move(*opened);
   // The first step shows whether there is any memory at all: without, do not start.
-  auto usable = pool_->grow();
-  if (!usable)
-    return std::move(usable.error());
-  if (system_ == nullptr) {
-    system_config_ = std::make_unique<caf::actor_system_config>();
-    configure(*system_config_);
-    // The scheduler only runs what callers hand it: it should sleep, not poll.
-    system_config_->set("scheduler.policy", caf::atom("sharing"));
-    system_config_->set("scheduler.max-threads", size_t{1});
-    system_config_->set("logger.verbosity", caf::atom("quiet"));
-    own_system_ = std::make_unique<caf::actor_system>(*system_config_);
-    system_ = own_system_.get();
-  }
-  // Lazily, or one of CAF's workers would still be busy with its first step when it is asked.
-  manager_ = system_->spawn<storage_manager, caf::lazy_init>(
-    std::make_unique<pool_tier>(pool_->capacity_bytes(), std::move(*policy)),
-    make_storage_options(options_.pool_bytes, chunk_bytes_));
-  // Making a system, and spawning, ties the thread to the system's logger, and a system waits at its
-  // end for all such threads but the one that ends it. Somebody else may close this client.
+  auto usable = own_pool_->grow();
+  return usable ? caf::error{} : std::move(usable.error());
+}
+
+void engine_core::start_system() {
+  system_config_ = std::make_unique<caf::actor_system_config>();
+  configure(*system_config_);
+  // The scheduler only runs what callers hand it: it should sleep, not poll.
+  system_config_->set("scheduler.policy", caf::atom("sharing"));
+  system_config_->set("scheduler.max-threads", size_t{1});
+  system_config_->set("logger.verbosity", caf::atom("quiet"));
+  own_system_ = std::make_unique<caf::actor_system>(*system_config_);
+  system_ = own_system_.get();
+  leave_logger();
+}
+
+/// Making a system, and spawning, ties the thread to the system's logger, and a system waits at its
+/// end for all such threads but the one that ends it. Somebody else may close this client.
+void engine_core::leave_logger() {
   if (own_system_)
     caf::logger::set_current_actor_system(nullptr);
-  unit_ = std::make_unique<caller_unit>(*system_);
+}
+
+caf::error engine_core::start_manager() {
+  auto policy = make_eviction_policy(options_.eviction);
+  if (!policy)
+    return std::move(policy.error());
+  // Lazily, or one of CAF's workers would still be busy with its first step when it is asked.
+  manager_ = system_->spawn<storage_manager, caf::lazy_init>(
+    std::make_unique<pool_tier>(own_pool_->capacity_bytes(), std::move(*policy)),
+    make_storage_options(options_.pool_bytes, chunk_bytes_));
+  leave_logger();
   unit_->run_inline(manager_);
   // Before the first question, which would find no room otherwise.
-  unit_->send(manager_, pool_grown{*usable, *usable == pool_->capacity_bytes()});
-  io_unit_ = std::make_unique<io_unit>(*system_);
-  io_unit_->start();
-  watch_ = std::make_unique<deadline_watch>(*this);
-  // Calls that wait are bounded, and each submits at most one job at a time.
-  workers_ = std::make_unique<worker_pool>(
-    worker_pool::options{options_.copy_threads, options_.max_pending});
-  keeper_ = std::make_unique<pool_keeper>(*pool_, manager_);
+  const auto usable = own_pool_->usable_bytes();
+  unit_->send(manager_, pool_grown{usable, usable == own_pool_->capacity_bytes()});
   return caf::none;
+}
+
+// -- joining ----------------------------------------------------------------------------
+
+caf::error engine_core::join() {
+  auto lent = join_node(
+    options_.node,
+    {.model = options_.model, .world_size = options_.world_size, .rank = options_.rank},
+    join_timeout);
+  if (!lent)
+    return std::move(lent.error());
+  if (auto why = accept_welcome(lent->welcome))
+    return why;
+  if (lent->fds.empty())
+    return caf::make_error(errc::io_error, "the node did not lend its pool");
+  auto mapped = joined_pool::map(lent->fds.front().fd(), lent->welcome.pool_bytes);
+  if (!mapped)
+    return std::move(mapped.error());
+  caf::actor_config config{nullptr};
+  auto link = caf::make_actor<node_link, caf::strong_actor_ptr>(
+    system_->next_actor_id(), system_->node(), system_, config, *io_unit_,
+    std::move(lent->socket));
+  link_ = static_cast<node_link*>(link->get());
+  joined_ = std::move(*mapped);
+  manager_ = caf::actor_cast<storage_manager_actor>(link);
+  link_->open();
+  return caf::none;
+}
+
+/// Names of chunks follow from the node's settings, or nobody else would find them.
+caf::error engine_core::accept_welcome(const join::welcome& welcome) {
+  if (welcome.chunk_tokens != options_.layout.slots)
+    return caf::make_error(errc::invalid_argument, "the node's chunks have "
+                                                     + std::to_string(welcome.chunk_tokens)
+                                                     + " tokens, the layout's "
+                                                     + std::to_string(options_.layout.slots));
+  mp::token_hash none{};
+  if (welcome.none_hash.size() != none.size()
+      || welcome.hash_algorithm > static_cast<uint8_t>(mp::token_hash_algorithm::sha256_cbor))
+    return caf::make_error(errc::invalid_argument, "the node names chunks in an unknown way");
+  std::memcpy(none.data(), welcome.none_hash.data(), none.size());
+  hasher_ = mp::token_hasher{static_cast<mp::token_hash_algorithm>(welcome.hash_algorithm),
+                             none, welcome.chunk_tokens};
+  return check_size(chunk_bytes_, welcome.pool_bytes);
 }
 
 // -- closing ----------------------------------------------------------------------------
@@ -169,13 +240,17 @@ void engine_core::shut_down() {
   // The stopped I/O unit stays: a thread of CAF's may still bring it an answer, which it drops.
   own_system_.reset();
   system_config_.reset();
-  if (pool_)
-    pool_->withdraw();
+  if (own_pool_)
+    own_pool_->withdraw();
 }
 
 void engine_core::end_manager() {
-  if (!manager_)
+  if (link_)
+    link_->leave();
+  if (link_ || !manager_) {
+    manager_ = nullptr;
     return;
+  }
   caf::scoped_actor self{*system_};
   self->monitor(manager_);
   self->send_exit(manager_, caf::exit_reason::user_shutdown);

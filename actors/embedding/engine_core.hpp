@@ -5,6 +5,8 @@
 #include "actors/caller_unit.hpp"
 #include "actors/embedding/client_gate.hpp"
 #include "actors/embedding/engine_options.hpp"
+#include "actors/embedding/joined_pool.hpp"
+#include "actors/embedding/node_link.hpp"
 #include "actors/embedding/pending_calls.hpp"
 #include "actors/embedding/prompt.hpp"
 #include "actors/io_unit.hpp"
@@ -27,7 +29,7 @@
 namespace kvasir {
 
 /// What a client, its calls, holds and tensors share: pool, manager, threads. Knows bytes, no
-/// tensors.
+/// tensors. Pool and manager are its own, or those of the node that it joined.
 ///
 ///   open --> serving --close--> closed: the pool's memory, for tensors that are still there
 ///
@@ -76,8 +78,7 @@ public:
   bool add_pending(operation& what);
 
   const engine_options& options() const noexcept { return options_; }
-  std::byte* pool() const noexcept { return pool_->data(); }
-  const std::string& pool_name() const noexcept { return pool_->name(); }
+  std::byte* pool() const noexcept { return own_pool_ ? own_pool_->data() : joined_.data(); }
   caller_unit& unit() noexcept { return *unit_; }
   const storage_manager_actor& manager() const noexcept { return manager_; }
   pending_calls& pending() noexcept { return pending_; }
@@ -104,6 +105,12 @@ private:
 
   engine_core(const engine_options& options, caf::actor_system* lent);
   caf::error start();
+  caf::error open_pool();
+  void start_system();
+  caf::error start_manager();
+  caf::error join();
+  caf::error accept_welcome(const join::welcome& welcome);
+  void leave_logger();
   bool on_own_thread() const noexcept;
   void shut_down();
   void end_manager();
@@ -112,14 +119,17 @@ private:
   const owner_id owner_ = next_owner_id();
   const uint64_t chunk_bytes_;
   const object_layout stored_as_;
-  const mp::token_hasher hasher_;
+  mp::token_hasher hasher_; ///< The node's, if joined.
   std::shared_ptr<const chunk_names> plain_names_;
   client_gate gate_;
   pending_calls pending_;
   std::once_flag closed_;
 
-  // In the order of their construction. The pool lives as long as this.
-  std::unique_ptr<shm_pool> pool_;
+  // In the order of their construction. The pool lives as long as this; it is unmapped before the
+  // node, if joined, learns of the end by the link's socket.
+  std::unique_ptr<shm_pool> own_pool_;
+  caf::intrusive_ptr<node_link> link_;
+  joined_pool joined_;
   std::unique_ptr<caf::actor_system_config> system_config_; ///< Of a system of its own.
   std::unique_ptr<caf::actor_system> own_system_;
   caf::actor_system* system_;

@@ -18,6 +18,10 @@ struct engine_options {
   uint32_t rank = 0;       ///< The one that this client serves.
   mp::kv_layout layout;    ///< Of a chunk of this rank; one token per slot.
 
+  /// The Unix socket of this host's kvasird (its --engine-socket): the pool is the node's, shared with
+  /// all that it serves. Empty: a pool of this client's own, to which the next three apply.
+  std::string node{};
+
   uint64_t pool_bytes = 1ull << 30;
   /// Private memory has huge pages, and nothing of it is left in /dev/shm when the process is killed.
   shm_pool::sharing shm = shm_pool::sharing::off;
