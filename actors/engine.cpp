@@ -29,7 +29,7 @@ void deliver_done(caf::response_promise& answer) {
 } // namespace
 
 engine::engine(caf::actor_config& config, uint64_t instance, session_table_actor sessions,
-               engine_options options)
+               instance_options options)
   : engine_actor::base(config),
     instance_(instance),
     sessions_(std::move(sessions)),
@@ -67,9 +67,9 @@ engine::behavior_type engine::make_behavior() {
       });
       return answer;
     },
-    [this](commit_store& request) -> caf::result<store_result> {
+    [this](commit_store& request) -> caf::result<store_outcome> {
       handover_scope scope{this};
-      auto answer = make_response_promise<store_result>();
+      auto answer = make_response_promise<store_outcome>();
       resolve(request.range, false, true, answer, [this, answer](transfer_job job) {
         strategy().commit_store(std::move(job), answer);
       });
@@ -86,9 +86,9 @@ engine::behavior_type engine::make_behavior() {
               });
       return answer;
     },
-    [this](const finish_inline_store& request) -> caf::result<store_result> {
+    [this](const finish_inline_store& request) -> caf::result<store_outcome> {
       handover_scope scope{this};
-      auto answer = make_response_promise<store_result>();
+      auto answer = make_response_promise<store_outcome>();
       inline_.finish_store(request, answer);
       return answer;
     },

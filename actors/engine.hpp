@@ -24,7 +24,7 @@ namespace kvasir {
 class engine final : public engine_actor::base {
 public:
   engine(caf::actor_config& config, uint64_t instance, session_table_actor sessions,
-         engine_options options);
+         instance_options options);
 
   behavior_type make_behavior() override;
   const char* name() const override { return "engine"; }
@@ -52,7 +52,7 @@ private:
 
   uint64_t instance_;
   session_table_actor sessions_;
-  engine_options options_;
+  instance_options options_;
   transfer_books books_;
   inline_transfer inline_;
   shared_transfer shared_;

@@ -19,9 +19,9 @@ using engine_actor = caf::typed_actor<
   /// `layout_mismatch` if its layout was replaced meanwhile, `invalid_argument` for a range that
   /// does not lie on chunks.
   caf::replies_to<prepare_store>::with<store_plan>,
-  caf::replies_to<commit_store>::with<store_result>,
+  caf::replies_to<commit_store>::with<store_outcome>,
   caf::replies_to<begin_inline_store>::with<inline_store_plan>,
-  caf::replies_to<finish_inline_store>::with<store_result>,
+  caf::replies_to<finish_inline_store>::with<store_outcome>,
   caf::replies_to<prepare_retrieve>::with<retrieve_plan>,
   caf::reacts_to<finish_inline_retrieve>, caf::replies_to<commit_retrieve>::with<void>,
   caf::reacts_to<attach_seen>, caf::reacts_to<engine_disconnected>,

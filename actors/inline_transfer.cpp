@@ -15,7 +15,7 @@ void describe(transfer_books& books, transfer_job& job) {
 }
 
 void publish(transfer_books& books, transfer_job job, std::vector<finish_write> writes,
-             owner_id reader, caf::typed_response_promise<store_result> answer) {
+             owner_id reader, caf::typed_response_promise<store_outcome> answer) {
   describe(books, job);
   auto written = writes.size();
   books.self
@@ -25,7 +25,7 @@ void publish(transfer_books& books, transfer_job job, std::vector<finish_write> 
       [&books, answer, written](chunks_finished& done) mutable {
         handover_scope scope{books.self};
         auto& resident = done.resident;
-        store_result result;
+        store_outcome result;
         result.stored = std::find(resident.begin(), resident.end(), 0) == resident.end();
         for (auto& hold : done.holds)
           if (hold.id != 0)
@@ -52,9 +52,9 @@ void inline_transfer::prepare_store(transfer_job,
 }
 
 void inline_transfer::commit_store(transfer_job,
-                                   caf::typed_response_promise<store_result> answer) {
+                                   caf::typed_response_promise<store_outcome> answer) {
   ++books_.counters.stores_failed;
-  answer.deliver(store_result{});
+  answer.deliver(store_outcome{});
 }
 
 /// fp32 offered for fp16 is refused: a cast would silently lose what does not fit.
@@ -122,7 +122,7 @@ void inline_transfer::on_reserved(transfer_job job, const std::vector<bool>& fit
 }
 
 void inline_transfer::finish_store(const finish_inline_store& done,
-                                   caf::typed_response_promise<store_result> answer) {
+                                   caf::typed_response_promise<store_outcome> answer) {
   auto node = stores_.extract(done.transfer_id);
   if (node.empty()) {
     answer.deliver(caf::make_error(errc::not_reserved));

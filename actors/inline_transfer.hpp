@@ -13,7 +13,7 @@ namespace kvasir {
 /// What an engine's strategies share.
 struct transfer_books {
   engine_actor::pointer self = nullptr; ///< The engine's actor, which outlives them.
-  const engine_options* options = nullptr;
+  const instance_options* options = nullptr;
   mp::kv_layout layout;
   object_layout stored_as; ///< The same, as objects carry it.
   uint64_t chunk_bytes = 0;
@@ -31,7 +31,7 @@ public:
 
   /// A commit without data: nothing was stored.
   void commit_store(transfer_job job,
-                    caf::typed_response_promise<store_result> answer) override;
+                    caf::typed_response_promise<store_outcome> answer) override;
 
   void prepare_retrieve(transfer_job job,
                         caf::typed_response_promise<retrieve_plan> answer) override;
@@ -46,7 +46,7 @@ public:
   void begin_store(transfer_job job, const std::vector<inline_tensor>& came,
                    caf::typed_response_promise<inline_store_plan> answer);
   void finish_store(const finish_inline_store& done,
-                    caf::typed_response_promise<store_result> answer);
+                    caf::typed_response_promise<store_outcome> answer);
   void finish_retrieve(const finish_inline_retrieve& done);
 
   /// No copy is under way.
@@ -79,6 +79,6 @@ void describe(transfer_books& books, transfer_job& job);
 /// Publishes `writes` and answers whether all chunks of `job` are resident now.
 /// @param reader who will hash them; 0: they have their checksums.
 void publish(transfer_books& books, transfer_job job, std::vector<finish_write> writes,
-             owner_id reader, caf::typed_response_promise<store_result> answer);
+             owner_id reader, caf::typed_response_promise<store_outcome> answer);
 
 } // namespace kvasir

@@ -59,14 +59,15 @@ void join_door::close() {
   if (std::exchange(closed_, true))
     return;
   listener_.withdraw();
-  std::promise<void> done;
-  unit_.post([this, &done] {
+  // Shared: the unit's thread still touches it after this one was woken.
+  auto done = std::make_shared<std::promise<void>>();
+  unit_.post([this, done] {
     unit_.retire(std::move(acceptor_));
     while (!connections_.empty())
       connections_.begin()->first->close();
-    done.set_value();
+    done->set_value();
   });
-  done.get_future().wait();
+  done->get_future().wait();
 }
 
 front_door_status join_door::status() const {

@@ -33,7 +33,7 @@ struct mp_options {
   uint64_t pool_bytes = 0;
   std::byte* pool = nullptr;
   uint64_t boot_number = 1; ///< Not 0: the answer to a ping.
-  engine_options engine;
+  instance_options engine;
   kv_event_log_actor events;
   std::chrono::milliseconds tick_every{1'000};
   uint64_t max_inline_bytes = 0;   ///< In flight, of requests and replies together.

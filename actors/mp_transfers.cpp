@@ -102,16 +102,16 @@ void mp_door::serve(job of, mp::commit_store_request& request) {
     store_inline(std::move(of), actor, request);
     return;
   }
-  calls_.ask<store_result>(actor, commit_store{range_of(std::move(request.key))},
-                           answer_deadline,
-                           [this, of = std::move(of)](io_reply<store_result>& reply) mutable {
-                             if (!reply) {
-                               refuse(of);
-                               return;
-                             }
-                             answer_stored(of, reply.value.stored);
-                             seal_later(std::move(reply.value.unsealed));
-                           });
+  calls_.ask<store_outcome>(actor, commit_store{range_of(std::move(request.key))},
+                            answer_deadline,
+                            [this, of = std::move(of)](io_reply<store_outcome>& reply) mutable {
+                              if (!reply) {
+                                refuse(of);
+                                return;
+                              }
+                              answer_stored(of, reply.value.stored);
+                              seal_later(std::move(reply.value.unsealed));
+                            });
 }
 
 /// Parses only: the views point into the message, which `of` keeps.
@@ -161,14 +161,15 @@ void mp_door::copy_inline(job of, const engine_actor& actor, inline_store_plan p
   // A std::function must be copyable, a request is not. It ends on this thread only: the worker
   // hands its reference back.
   auto shared = std::make_shared<job>(std::move(of));
-  auto finish = [this, shared, actor, bytes,
-                 id = plan.transfer_id](std::vector<finish_write> writes) {
-    inline_buffers_->give_back(0, bytes);
-    calls_.ask<store_result>(actor, finish_inline_store{id, std::move(writes)}, answer_deadline,
-                             [this, of = std::move(*shared)](auto& reply) mutable {
-                               reply ? answer_stored(of, reply.value.stored) : refuse(of);
-                             });
-  };
+  auto finish
+    = [this, shared, actor, bytes, id = plan.transfer_id](std::vector<finish_write> writes) {
+        inline_buffers_->give_back(0, bytes);
+        calls_.ask<store_outcome>(actor, finish_inline_store{id, std::move(writes)},
+                                  answer_deadline,
+                                  [this, of = std::move(*shared)](auto& reply) mutable {
+                                    reply ? answer_stored(of, reply.value.stored) : refuse(of);
+                                  });
+      };
   auto accepted = workers_.submit(
     worker_pool::priority::copy, [this, finish, copies = std::move(copies)]() mutable {
       unit_.post([finish = std::move(finish), writes = copy_in(options_.pool, copies)] {

@@ -168,7 +168,7 @@ void shared_transfer::prepare_store(transfer_job job,
 }
 
 void shared_transfer::commit_store(transfer_job job,
-                                   caf::typed_response_promise<store_result> answer) {
+                                   caf::typed_response_promise<store_outcome> answer) {
   expire(false);
   std::vector<finish_write> writes;
   std::vector<lease_id> late;
@@ -183,7 +183,7 @@ void shared_transfer::commit_store(transfer_job job,
   end(std::move(late));
   if (writes.empty()) {
     ++books_.counters.stores_failed;
-    answer.deliver(store_result{});
+    answer.deliver(store_outcome{});
     return;
   }
   attached_ = true; // It wrote into its slots.

@@ -28,7 +28,7 @@ public:
 
   void prepare_store(transfer_job job, caf::typed_response_promise<store_plan> answer) override;
   void commit_store(transfer_job job,
-                    caf::typed_response_promise<store_result> answer) override;
+                    caf::typed_response_promise<store_outcome> answer) override;
   void prepare_retrieve(transfer_job job,
                         caf::typed_response_promise<retrieve_plan> answer) override;
   void commit_retrieve(const transfer_job& job) override;

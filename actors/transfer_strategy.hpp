@@ -16,7 +16,7 @@ namespace kvasir {
 /// Takes notice of the tokens of chunks before they become readable.
 using chunk_observer_actor = caf::typed_actor<caf::reacts_to<describe_chunks>>;
 
-struct engine_options {
+struct instance_options {
   storage_manager_actor manager;
   chunk_observer_actor observer; ///< Optional.
   bool shared = false;           ///< The pool has a name that engines can map.
@@ -45,7 +45,7 @@ public:
 
   virtual void prepare_store(transfer_job job, caf::typed_response_promise<store_plan> answer)
     = 0;
-  virtual void commit_store(transfer_job job, caf::typed_response_promise<store_result> answer)
+  virtual void commit_store(transfer_job job, caf::typed_response_promise<store_outcome> answer)
     = 0;
   /// @pre the retrieve was announced
   virtual void prepare_retrieve(transfer_job job,

@@ -64,7 +64,7 @@ struct commit_store {
   prompt_range range;
 };
 
-struct store_result {
+struct store_outcome {
   bool stored = false; ///< Every chunk that was asked for is resident now.
   /// Published, but not hashed yet: hash them, then `seal_chunks`.
   std::vector<read_lease> unsealed;
@@ -212,8 +212,8 @@ typename Inspector::result_type inspect(Inspector& f, commit_store& x) {
 }
 
 template <class Inspector>
-typename Inspector::result_type inspect(Inspector& f, store_result& x) {
-  return f(caf::meta::type_name("store_result"), x.stored, x.unsealed);
+typename Inspector::result_type inspect(Inspector& f, store_outcome& x) {
+  return f(caf::meta::type_name("store_outcome"), x.stored, x.unsealed);
 }
 
 template <class Inspector>
@@ -321,7 +321,7 @@ CAF_ADD_TYPE_ID(kvasir_engines, (kvasir::prepare_store))
 CAF_ADD_TYPE_ID(kvasir_engines, (kvasir::chunk_slot))
 CAF_ADD_TYPE_ID(kvasir_engines, (kvasir::store_plan))
 CAF_ADD_TYPE_ID(kvasir_engines, (kvasir::commit_store))
-CAF_ADD_TYPE_ID(kvasir_engines, (kvasir::store_result))
+CAF_ADD_TYPE_ID(kvasir_engines, (kvasir::store_outcome))
 CAF_ADD_TYPE_ID(kvasir_engines, (kvasir::inline_tensor))
 CAF_ADD_TYPE_ID(kvasir_engines, (kvasir::begin_inline_store))
 CAF_ADD_TYPE_ID(kvasir_engines, (kvasir::inline_store_plan))

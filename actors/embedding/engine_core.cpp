@@ -182,13 +182,12 @@ caf::error engine_core::join() {
   if (!mapped)
     return std::move(mapped.error());
   caf::actor_config config{nullptr};
-  auto link = caf::make_actor<node_link, caf::strong_actor_ptr>(
-    system_->next_actor_id(), system_->node(), system_, config, *io_unit_,
-    std::move(lent->socket));
-  link_ = static_cast<node_link*>(link->get());
+  link_ = caf::make_actor<node_link, caf::strong_actor_ptr>(system_->next_actor_id(),
+                                                            system_->node(), system_, config,
+                                                            *io_unit_, std::move(lent->socket));
   joined_ = std::move(*mapped);
-  manager_ = caf::actor_cast<storage_manager_actor>(link);
-  link_->open();
+  manager_ = caf::actor_cast<storage_manager_actor>(link_);
+  link().open();
   return caf::none;
 }
 
@@ -246,7 +245,7 @@ void engine_core::shut_down() {
 
 void engine_core::end_manager() {
   if (link_)
-    link_->leave();
+    link().leave();
   if (link_ || !manager_) {
     manager_ = nullptr;
     return;

@@ -111,6 +111,7 @@ private:
   caf::error join();
   caf::error accept_welcome(const join::welcome& welcome);
   void leave_logger();
+  node_link& link() const { return *static_cast<node_link*>(link_->get()); }
   bool on_own_thread() const noexcept;
   void shut_down();
   void end_manager();
@@ -128,7 +129,7 @@ private:
   // In the order of their construction. The pool lives as long as this; it is unmapped before the
   // node, if joined, learns of the end by the link's socket.
   std::unique_ptr<shm_pool> own_pool_;
-  caf::intrusive_ptr<node_link> link_;
+  caf::strong_actor_ptr link_; ///< A `node_link`.
   joined_pool joined_;
   std::unique_ptr<caf::actor_system_config> system_config_; ///< Of a system of its own.
   std::unique_ptr<caf::actor_system> own_system_;

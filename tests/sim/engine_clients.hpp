@@ -205,8 +205,8 @@ protected:
       copies_.pop_front();
       write(copy.step);
       ungrant(copy.step);
-      begin<store_result>(copy.actor, copy.done,
-                          [this](auto&& result) { stored += result && result->stored; });
+      begin<store_outcome>(copy.actor, copy.done,
+                           [this](auto&& result) { stored += result && result->stored; });
       return;
     }
     if (steps_.empty())
@@ -231,24 +231,24 @@ protected:
       return;
     }
     auto evicted = tier().usage().evicted_objects + tier().usage().removed;
-    begin<store_result>(engines[step.worker], commit_store{step.what},
-                        [this, step, evicted](auto&& result) {
-                          if (!result)
-                            return;
-                          stored += result->stored;
-                          late += !result->stored;
-                          auto usage = tier().usage();
-                          for (size_t c = step.what.start / chunk_tokens;
-                               result->stored && c < step.what.end / chunk_tokens; ++c)
-                            check(tier().present(oracle_.key_of(step.what.tokens, c))
-                                    || usage.evicted_objects + usage.removed != evicted,
-                                  "a commit was true although a chunk is not there");
-                          seal_chunks sealed;
-                          for (auto& lease : result->unsealed)
-                            sealed.holds.push_back({lease.id, 7});
-                          if (!sealed.holds.empty())
-                            begin<void>(manager(), std::move(sealed), [](auto&&) {});
-                        });
+    begin<store_outcome>(engines[step.worker], commit_store{step.what},
+                         [this, step, evicted](auto&& result) {
+                           if (!result)
+                             return;
+                           stored += result->stored;
+                           late += !result->stored;
+                           auto usage = tier().usage();
+                           for (size_t c = step.what.start / chunk_tokens;
+                                result->stored && c < step.what.end / chunk_tokens; ++c)
+                             check(tier().present(oracle_.key_of(step.what.tokens, c))
+                                     || usage.evicted_objects + usage.removed != evicted,
+                                   "a commit was true although a chunk is not there");
+                           seal_chunks sealed;
+                           for (auto& lease : result->unsealed)
+                             sealed.holds.push_back({lease.id, 7});
+                           if (!sealed.holds.empty())
+                             begin<void>(manager(), std::move(sealed), [](auto&&) {});
+                         });
   }
 
   // -- lookups ---------------------------------------------------------------------------

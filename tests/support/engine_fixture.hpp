@@ -122,7 +122,7 @@ public:
 
   /// Commits, and hashes what the engine wrote.
   bool commit(uint64_t instance, const prompt_range& what) {
-    auto result = tell<store_result>(instance, commit_store{what});
+    auto result = tell<store_outcome>(instance, commit_store{what});
     REQUIRE(result);
     seal_chunks sealed;
     for (auto& lease : result->unsealed)
@@ -180,7 +180,7 @@ public:
   }
 
   session_table_actor sessions;
-  engine_options engine_setup;
+  instance_options engine_setup;
   std::map<uint64_t, engine_actor> engines;
 };
 

@@ -136,7 +136,7 @@ TEST_CASE_FIXTURE(engine_fixture, "inline chunks of another shape or dtype are l
   auto plan = tell<inline_store_plan>(1, begin_inline_store{what, {fitting(), wide}});
   REQUIRE(plan);
   REQUIRE(plan->slots.size() == 1);
-  auto done = tell<store_result>(
+  auto done = tell<store_outcome>(
     1, finish_inline_store{plan->transfer_id, {{plan->slots[0].lease, 1}}});
   REQUIRE(done);
   CHECK_FALSE(done->stored);
@@ -150,7 +150,7 @@ TEST_CASE_FIXTURE(engine_fixture, "inline chunks of another shape or dtype are l
   plan
     = tell<inline_store_plan>(1, begin_inline_store{what, {fitting(), fitting(), fitting()}});
   REQUIRE(plan->slots.size() == 2);
-  done = tell<store_result>(
+  done = tell<store_outcome>(
     1, finish_inline_store{plan->transfer_id,
                            {{plan->slots[0].lease, 2}, {plan->slots[1].lease, 3}}});
   CHECK(done->stored);
@@ -163,7 +163,7 @@ TEST_CASE_FIXTURE(engine_fixture, "data that comes inline takes the place of res
   auto plan = tell<inline_store_plan>(1, begin_inline_store{what, {fitting()}});
   REQUIRE(plan->slots.size() == 1);
   CHECK(
-    tell<store_result>(1, finish_inline_store{plan->transfer_id, {{plan->slots[0].lease, 1}}})
+    tell<store_outcome>(1, finish_inline_store{plan->transfer_id, {{plan->slots[0].lease, 1}}})
       ->stored);
   CHECK(leases() == 0);
   // From now on it is served inline.
@@ -179,7 +179,7 @@ TEST_CASE("a copy under way outlives its engine's registration") {
   CHECK(node.tell<void>(1, unregister_engine{}));
   REQUIRE(node.enroll(2));
   CHECK(node.prepare(2, node.range("r2", make_prompt(2, 1), 0, 1)).slots.empty());
-  CHECK(node.tell<store_result>(1, finish_inline_store{plan->transfer_id, {}}));
+  CHECK(node.tell<store_outcome>(1, finish_inline_store{plan->transfer_id, {}}));
   CHECK(node.prepare(2, node.range("r3", make_prompt(3, 1), 0, 1)).slots.size() == 1);
 }
 

@@ -37,7 +37,7 @@ public:
   bool store(const std::string& request, const prompt& tokens) {
     auto what = range(request, tokens, 0, tokens.size() / chunk_tokens);
     prepare(1, what);
-    auto result = tell<store_result>(1, commit_store{what});
+    auto result = tell<store_outcome>(1, commit_store{what});
     REQUIRE(result);
     seal_chunks sealed;
     for (auto& lease : result->unsealed)

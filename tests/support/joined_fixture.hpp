@@ -1,0 +1,77 @@
+// kvasir: an actor-model KV-cache runtime.  SPDX-License-Identifier: Apache-2.0
+
+#pragma once
+
+#include "actors/join_door.hpp"
+#include "actors/node.hpp"
+#include "support/embedded_client.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+namespace kvasir::test {
+
+/// A folder of the test's own, gone with it.
+class scratch_folder {
+public:
+  scratch_folder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "kvasir_XXXXXX").string();
+    REQUIRE(mkdtemp(pattern.data()) != nullptr);
+    path_ = pattern;
+  }
+  ~scratch_folder() { std::filesystem::remove_all(path_); }
+  scratch_folder(const scratch_folder&) = delete;
+  scratch_folder& operator=(const scratch_folder&) = delete;
+
+  std::string operator/(const char* name) const { return (path_ / name).string(); }
+
+private:
+  std::filesystem::path path_;
+};
+
+/// A node in this process that engines join; chunks as `small_options` has them.
+struct joined_fixture {
+  explicit joined_fixture(node_config config = {}) {
+    config.lm_port = std::nullopt;
+    config.mp_port = std::nullopt;
+    config.http_port = std::nullopt;
+    config.io_threads = 1;
+    config.pool_bytes = 16 << 20;
+    config.shm = shm_pool::sharing::on;
+    config.chunk_size = small_options().layout.slots;
+    config.engine_socket = folder / "engines.sock";
+    auto started = node::start(config);
+    if (!started)
+      FAIL(to_string(started.error()));
+    served = std::move(*started);
+    wait([&] { return !served->status().growing; });
+  }
+
+  engine_options options() const {
+    auto result = small_options();
+    result.node = folder / "engines.sock";
+    return result;
+  }
+
+  uint64_t count(join_count what) const {
+    return served->status().join.counters.at(static_cast<size_t>(what));
+  }
+
+  /// Waits for something that another thread or process brings about.
+  template <class Predicate>
+  static void wait(Predicate done) {
+    auto deadline = std::chrono::steady_clock::now() + patience;
+    while (!done()) {
+      REQUIRE(std::chrono::steady_clock::now() < deadline);
+      std::this_thread::yield();
+    }
+  }
+
+  scratch_folder folder;
+  std::unique_ptr<node> served;
+};
+
+} // namespace kvasir::test
