@@ -26,7 +26,7 @@ if(BLAKE3_FOUND AND NOT TARGET BLAKE3::blake3)
   list(TRANSFORM _blake3_parts PREPEND "${BLAKE3_SOURCE_DIR}/")
   add_library(blake3 STATIC ${_blake3_parts})
   add_library(BLAKE3::blake3 ALIAS blake3)
-  target_include_directories(blake3 SYSTEM INTERFACE "${BLAKE3_SOURCE_DIR}")
+  target_include_directories(blake3 SYSTEM INTERFACE $<BUILD_INTERFACE:${BLAKE3_SOURCE_DIR}>)
   target_compile_options(blake3 PRIVATE -w) # Not our code.
   target_compile_definitions(blake3 PRIVATE ${_blake3_portable})
 endif()

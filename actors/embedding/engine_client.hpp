@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "actors/embedding/byte_client.hpp"
 #include "actors/embedding/call.hpp"
 #include "actors/embedding/engine_calls.hpp"
 #include "actors/embedding/engine_options.hpp"
@@ -110,12 +111,13 @@ public:
   /// The storage manager's gauges and counters.
   call<storage_status> status(const call_options& options = {});
 
-  const engine_options& options() const noexcept { return core_->options(); }
+  const engine_options& options() const noexcept { return bytes_.options(); }
 
 private:
-  explicit engine_client(std::shared_ptr<engine_core> core) noexcept : core_(std::move(core)) {}
+  explicit engine_client(std::shared_ptr<engine_core> core) noexcept
+    : bytes_(std::move(core)) {}
 
-  std::shared_ptr<engine_core> core_;
+  byte_client bytes_;
 };
 
 } // namespace kvasir

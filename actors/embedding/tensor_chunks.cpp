@@ -2,7 +2,6 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include <sstream>
 #include <utility>
 
 namespace kvasir {
@@ -108,20 +107,23 @@ caf::error check_tensors(const std::vector<at::Tensor>& tensors, tensor_dtype dt
   return caf::none;
 }
 
-std::vector<std::span<const std::byte>> bytes_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<std::span<const std::byte>> result;
-  result.reserve(tensors.size());
+store_call::source source_of(std::vector<at::Tensor> tensors) {
+  store_call::source result;
+  result.chunks.reserve(tensors.size());
   for (auto& tensor : tensors)
-    result.emplace_back(static_cast<const std::byte*>(tensor.const_data_ptr()),
-                        tensor.nbytes());
+    result.chunks.emplace_back(static_cast<const std::byte*>(tensor.const_data_ptr()),
+                               tensor.nbytes());
+  result.owner = std::make_shared<const std::vector<at::Tensor>>(std::move(tensors));
   return result;
 }
 
-std::vector<std::span<std::byte>> writable_bytes_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<std::span<std::byte>> result;
-  result.reserve(tensors.size());
+load_call::target target_of(std::vector<at::Tensor> tensors) {
+  load_call::target result;
+  result.chunks.reserve(tensors.size());
   for (auto& tensor : tensors)
-    result.emplace_back(static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes());
+    result.chunks.emplace_back(static_cast<std::byte*>(tensor.mutable_data_ptr()),
+                               tensor.nbytes());
+  result.owner = std::make_shared<const std::vector<at::Tensor>>(std::move(tensors));
   return result;
 }
 

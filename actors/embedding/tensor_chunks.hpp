@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "actors/embedding/engine_calls.hpp"
 #include "messages/kv_layout.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +10,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <span>
-#include <string>
 #include <vector>
 
 /// Between tensors and the bytes of chunks.
@@ -28,9 +27,10 @@ tensor_shape layer_shape(const mp::kv_layout& layout);
 caf::error check_tensors(const std::vector<at::Tensor>& tensors, tensor_dtype dtype,
                          const tensor_shape& shape, const char* what);
 
+/// The tensors' bytes, with the tensors as their owner.
 /// @pre checked
-std::vector<std::span<const std::byte>> bytes_of(const std::vector<at::Tensor>& tensors);
-std::vector<std::span<std::byte>> writable_bytes_of(const std::vector<at::Tensor>& tensors);
+store_call::source source_of(std::vector<at::Tensor> tensors);
+load_call::target target_of(std::vector<at::Tensor> tensors);
 
 /// A tensor over memory that is not its own; `gone` is called when its storage dies.
 at::Tensor tensor_over(std::byte* data, tensor_dtype dtype, const tensor_shape& shape,

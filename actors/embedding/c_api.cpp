@@ -1,0 +1,319 @@
+#include "actors/embedding/c_outcome.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <optional>
+#include <string>
+
+/// The functions of the C interface that answer at once.
+
+using namespace kvasir;
+
+namespace {
+
+constexpr size_t max_options_bytes = 4096;
+
+static_assert(std::array{KVASIR_VERSION_MAJOR, KVASIR_VERSION_MINOR, KVASIR_VERSION_PATCH}
+              == std::array{KVASIR_PROJECT_VERSION});
+
+static_assert(KVASIR_NOT_FOUND == static_cast<int>(errc::not_found)
+              && KVASIR_ALREADY_EXISTS == static_cast<int>(errc::already_exists)
+              && KVASIR_INVALID_ARGUMENT == static_cast<int>(errc::invalid_argument)
+              && KVASIR_MALFORMED_FRAME == static_cast<int>(errc::malformed_frame)
+              && KVASIR_LAYOUT_MISMATCH == static_cast<int>(errc::layout_mismatch)
+              && KVASIR_NOT_RESERVED == static_cast<int>(errc::not_reserved)
+              && KVASIR_TOO_LARGE == static_cast<int>(errc::too_large)
+              && KVASIR_OUT_OF_MEMORY == static_cast<int>(errc::out_of_memory)
+              && KVASIR_BUSY == static_cast<int>(errc::busy)
+              && KVASIR_TIMED_OUT == static_cast<int>(errc::timed_out)
+              && KVASIR_CANCELLED == static_cast<int>(errc::cancelled)
+              && KVASIR_IO_ERROR == static_cast<int>(errc::io_error)
+              && KVASIR_PEER_UNREACHABLE == static_cast<int>(errc::peer_unreachable)
+              && KVASIR_DEVICE_ERROR == static_cast<int>(errc::device_error)
+              && KVASIR_CHECKSUM_MISMATCH == static_cast<int>(errc::checksum_mismatch));
+
+std::optional<tensor_dtype> dtype_of(uint32_t code) {
+  switch (code) {
+    case KVASIR_FLOAT16:
+      return tensor_dtype::float16;
+    case KVASIR_BFLOAT16:
+      return tensor_dtype::bfloat16;
+    case KVASIR_FLOAT32:
+      return tensor_dtype::float32;
+    case KVASIR_FLOAT64:
+      return tensor_dtype::float64;
+    case KVASIR_FLOAT8_E4M3FN:
+      return tensor_dtype::float8_e4m3fn;
+    case KVASIR_FLOAT8_E5M2:
+      return tensor_dtype::float8_e5m2;
+    case KVASIR_FLOAT8_E4M3FNUZ:
+      return tensor_dtype::float8_e4m3fnuz;
+    case KVASIR_FLOAT8_E5M2FNUZ:
+      return tensor_dtype::float8_e5m2fnuz;
+    case KVASIR_UINT8:
+      return tensor_dtype::uint8;
+    case KVASIR_INT8:
+      return tensor_dtype::int8;
+    case KVASIR_INT16:
+      return tensor_dtype::int16;
+    case KVASIR_INT32:
+      return tensor_dtype::int32;
+    case KVASIR_INT64:
+      return tensor_dtype::int64;
+    case KVASIR_BOOL:
+      return tensor_dtype::boolean;
+    case KVASIR_UINT16:
+      return tensor_dtype::uint16;
+    case KVASIR_UINT32:
+      return tensor_dtype::uint32;
+    case KVASIR_UINT64:
+      return tensor_dtype::uint64;
+    default: // Untrusted.
+      return std::nullopt;
+  }
+}
+
+/// Reads a struct of another version: what it lacks is zero, what it has more must be.
+caf::expected<kvasir_options> read_options(const kvasir_options* given) {
+  auto wrong = [](std::string what) {
+    return caf::make_error(errc::invalid_argument, std::move(what));
+  };
+  if (given == nullptr)
+    return wrong("the options are NULL");
+  if (given->struct_size < sizeof(given->struct_size) || given->struct_size > max_options_bytes)
+    return wrong("the options' struct_size is " + std::to_string(given->struct_size));
+  auto bytes = reinterpret_cast<const unsigned char*>(given);
+  if (given->struct_size > sizeof(kvasir_options)
+      && std::any_of(bytes + sizeof(kvasir_options), bytes + given->struct_size,
+                     [](unsigned char byte) { return byte != 0; }))
+    return wrong("the options have fields that this version does not know");
+  kvasir_options result{};
+  std::memcpy(&result, given, std::min(given->struct_size, sizeof(result)));
+  if (result.model == nullptr)
+    return wrong("the model is NULL");
+  if (result.sharing > KVASIR_SHARED)
+    return wrong("sharing is " + std::to_string(result.sharing));
+  if (result.node != nullptr && *result.node != '\0')
+    return wrong("joining a node is not built");
+  return result;
+}
+
+caf::expected<engine_options> engine_options_of(const kvasir_options& from) {
+  auto dtype = dtype_of(from.dtype);
+  if (!dtype)
+    return caf::make_error(errc::invalid_argument, "dtype is " + std::to_string(from.dtype));
+  engine_options result;
+  auto replace = [](auto& value, auto given) {
+    if (given != 0)
+      value = given;
+  };
+  result.model = from.model;
+  replace(result.world_size, from.world_size);
+  result.rank = from.rank;
+  result.layout
+    = {*dtype, from.single_plane != 0, from.layers, from.slots, from.hidden, from.block_size};
+  replace(result.pool_bytes, from.pool_bytes);
+  if (from.sharing == KVASIR_SHARED)
+    result.shm = shm_pool::sharing::on;
+  result.verify_loads = from.unverified_loads == 0;
+  if (from.eviction != nullptr)
+    result.eviction = from.eviction;
+  replace(result.copy_threads, from.copy_threads);
+  replace(result.max_pending, from.max_pending);
+  replace(result.max_inline_copy_bytes, from.max_inline_copy_bytes);
+  return result;
+}
+
+caf::expected<std::span<const uint32_t>> tokens_of(const uint32_t* tokens, size_t count) {
+  if (tokens == nullptr && count > 0)
+    return caf::make_error(errc::invalid_argument, "the tokens are NULL");
+  return std::span{tokens, count};
+}
+
+} // namespace
+
+extern "C" {
+
+uint32_t kvasir_version(void) {
+  return KVASIR_VERSION_MAJOR << 16 | KVASIR_VERSION_MINOR << 8 | KVASIR_VERSION_PATCH;
+}
+
+const char* kvasir_code_name(int32_t code) {
+  switch (code) {
+    case KVASIR_OK:
+      return "ok";
+    case KVASIR_NOT_FOUND:
+      return "not_found";
+    case KVASIR_ALREADY_EXISTS:
+      return "already_exists";
+    case KVASIR_INVALID_ARGUMENT:
+      return "invalid_argument";
+    case KVASIR_MALFORMED_FRAME:
+      return "malformed_frame";
+    case KVASIR_LAYOUT_MISMATCH:
+      return "layout_mismatch";
+    case KVASIR_NOT_RESERVED:
+      return "not_reserved";
+    case KVASIR_TOO_LARGE:
+      return "too_large";
+    case KVASIR_OUT_OF_MEMORY:
+      return "out_of_memory";
+    case KVASIR_BUSY:
+      return "busy";
+    case KVASIR_TIMED_OUT:
+      return "timed_out";
+    case KVASIR_CANCELLED:
+      return "cancelled";
+    case KVASIR_IO_ERROR:
+      return "io_error";
+    case KVASIR_PEER_UNREACHABLE:
+      return "peer_unreachable";
+    case KVASIR_DEVICE_ERROR:
+      return "device_error";
+    case KVASIR_CHECKSUM_MISMATCH:
+      return "checksum_mismatch";
+    case KVASIR_INTERNAL:
+      return "internal";
+    default: // Any number.
+      return "unknown";
+  }
+}
+
+// -- the client -------------------------------------------------------------------------
+
+kvasir_code kvasir_open(const kvasir_options* options, kvasir_client** client,
+                        kvasir_error* error) {
+  if (client == nullptr)
+    return refuse(error, "there is nowhere to put the client");
+  *client = nullptr;
+  return guarded(error, [&] {
+    auto given = read_options(options);
+    if (!given)
+      return report(error, given.error());
+    auto wanted = engine_options_of(*given);
+    if (!wanted)
+      return report(error, wanted.error());
+    auto core = engine_core::open(*wanted, nullptr);
+    if (!core)
+      return report(error, core.error());
+    *client = new kvasir_client{byte_client{std::move(*core)}};
+    return KVASIR_OK;
+  });
+}
+
+void kvasir_client_close(kvasir_client* client) {
+  if (client != nullptr)
+    guarded(nullptr, [&] {
+      client->bytes.close();
+      return KVASIR_OK;
+    });
+}
+
+void kvasir_client_free(kvasir_client* client) {
+  kvasir_client_close(client);
+  delete client;
+}
+
+uint64_t kvasir_chunk_bytes(const kvasir_client* client) {
+  return client == nullptr ? 0 : client->bytes.options().layout.chunk_bytes();
+}
+
+uint64_t kvasir_layer_bytes(const kvasir_client* client) {
+  return client == nullptr ? 0
+                           : kvasir_chunk_bytes(client) / client->bytes.options().layout.layers;
+}
+
+// -- prompts ----------------------------------------------------------------------------
+
+kvasir_code kvasir_prompt_make(const kvasir_client* client, const uint32_t* tokens,
+                               size_t token_count, const char* salt, kvasir_prompt** prompt,
+                               kvasir_error* error) {
+  if (prompt == nullptr)
+    return refuse(error, "there is nowhere to put the prompt");
+  *prompt = nullptr;
+  if (client == nullptr)
+    return refuse(error, "the client is NULL");
+  return guarded(error, [&] {
+    auto given = tokens_of(tokens, token_count);
+    if (!given)
+      return report(error, given.error());
+    auto made = client->bytes.make_prompt(*given, salt == nullptr ? "" : salt);
+    if (!made)
+      return report(error, made.error());
+    *prompt = new kvasir_prompt{std::move(*made)};
+    return KVASIR_OK;
+  });
+}
+
+kvasir_code kvasir_prompt_extend(kvasir_prompt* prompt, const uint32_t* tokens,
+                                 size_t token_count, kvasir_error* error) {
+  if (prompt == nullptr)
+    return refuse(error, "the prompt is NULL");
+  return guarded(error, [&] {
+    auto given = tokens_of(tokens, token_count);
+    if (!given)
+      return report(error, given.error());
+    prompt->names.extend(*given);
+    return KVASIR_OK;
+  });
+}
+
+size_t kvasir_prompt_chunks(const kvasir_prompt* prompt) {
+  return prompt == nullptr ? 0 : prompt->names.chunk_count();
+}
+
+size_t kvasir_prompt_tokens(const kvasir_prompt* prompt) {
+  return prompt == nullptr ? 0 : prompt->names.token_count();
+}
+
+void kvasir_prompt_free(kvasir_prompt* prompt) {
+  delete prompt;
+}
+
+// -- what is held -----------------------------------------------------------------------
+
+size_t kvasir_prefix_chunks(const kvasir_prefix* prefix) {
+  return prefix == nullptr ? 0 : prefix->held.chunks();
+}
+
+size_t kvasir_prefix_tokens(const kvasir_prefix* prefix) {
+  return prefix == nullptr ? 0 : prefix->held.tokens();
+}
+
+kvasir_code kvasir_prefix_chunk(const kvasir_prefix* prefix, size_t index, kvasir_chunk** chunk,
+                                kvasir_error* error) {
+  if (chunk == nullptr)
+    return refuse(error, "there is nowhere to put the chunk");
+  *chunk = nullptr;
+  return guarded(error, [&] {
+    if (index >= kvasir_prefix_chunks(prefix))
+      return refuse(error, "chunk " + std::to_string(index) + " of "
+                             + std::to_string(kvasir_prefix_chunks(prefix)) + " held ones");
+    *chunk = new kvasir_chunk{prefix->held.holds().shared(), index};
+    return KVASIR_OK;
+  });
+}
+
+void kvasir_prefix_free(kvasir_prefix* prefix) {
+  delete prefix;
+}
+
+const void* kvasir_chunk_data(const kvasir_chunk* chunk) {
+  return chunk == nullptr ? nullptr : chunk->set->bytes(chunk->i).data();
+}
+
+size_t kvasir_chunk_size(const kvasir_chunk* chunk) {
+  return chunk == nullptr ? 0 : chunk->set->bytes(chunk->i).size();
+}
+
+void kvasir_chunk_free(kvasir_chunk* chunk) {
+  delete chunk;
+}
+
+void kvasir_layers_free(kvasir_layers* layers) {
+  delete layers;
+}
+
+} // extern "C"
