@@ -51,6 +51,13 @@ json storage_of(const storage_status& s) {
     {"prefix_chunks_asked", s.prefix_chunks_asked},
     {"prefix_chunks_held", s.prefix_chunks_held},
     {"prefixes_cut", s.prefixes_cut},
+    {"indexed_objects", s.indexed_objects},
+    {"overflowed_sets", s.overflowed_sets},
+    {"limbo_bytes", s.limbo_bytes},
+    {"index_refused", s.index_refused},
+    {"skipped_evictions", s.skipped_evictions},
+    {"engine_touches", s.engine_touches},
+    {"touches_overrun", s.touches_overrun},
   };
 }
 

@@ -97,6 +97,19 @@ void add_storage(families& to, const storage_status& s) {
   to.counter("prefix_chunks_asked", "Chunks that lookups asked for", s.prefix_chunks_asked);
   to.counter("prefix_chunks_held", "Chunks that lookups found and held", s.prefix_chunks_held);
   to.counter("prefixes_cut", "Lookups that ended early: too much was held", s.prefixes_cut);
+  to.gauge("index_objects", "Chunks that engines of this host find without asking",
+           s.indexed_objects);
+  to.gauge("index_overflowed_sets", "Parts of the index that are too full to list all chunks",
+           s.overflowed_sets);
+  to.gauge("limbo_bytes", "Pool memory of chunks that are gone, but engines still read",
+           s.limbo_bytes);
+  to.counter("index_refused", "Chunks that found no place in the index", s.index_refused);
+  to.counter("evictions_skipped", "Chunks that did not give way: an engine read them",
+             s.skipped_evictions);
+  to.counter("engine_touches", "Uses of chunks that engines found without asking",
+             s.engine_touches);
+  to.counter("engine_touches_overrun", "Times that some of these were lost: too many at a time",
+             s.touches_overrun);
 }
 
 void add_lm(families& to, const front_door_status& s) {

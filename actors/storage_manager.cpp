@@ -44,7 +44,11 @@ auto storage_manager::handler(Result (storage_manager::*on)(Request)) {
     handover_scope scope{this};
     struct teller {
       storage_manager* self;
-      ~teller() { self->tell_observer(); }
+      ~teller() {
+        self->tell_observer();
+        if (self->options_.revisit_interval.count() > 0)
+          self->revisit_later();
+      }
     } afterwards{this};
     return (this->*on)(request);
   };
@@ -75,6 +79,7 @@ storage_manager::behavior_type storage_manager::make_behavior() {
     handler(&storage_manager::on_get_storage_status),
     handler(&storage_manager::on_pool_grown),
     handler(&storage_manager::on_continue_work),
+    handler(&storage_manager::on_revisit_holds),
     handler(&storage_manager::on_set_quota),
     handler(&storage_manager::on_get_quotas),
   };
@@ -343,6 +348,21 @@ void storage_manager::on_continue_work(const continue_work&) {
   serve_waiting();
 }
 
+/// What engines let go without a message is noticed by nobody else.
+void storage_manager::revisit_later() {
+  auto wait = !waiting_writes_.empty() || !waiting_reads_.empty();
+  if (revisiting_ || (!wait && tier_->usage().limbo_bytes == 0))
+    return;
+  revisiting_ = true;
+  delayed_send(this, options_.revisit_interval, revisit_holds{});
+}
+
+void storage_manager::on_revisit_holds(const revisit_holds&) {
+  revisiting_ = false;
+  tier_->revisit();
+  serve_waiting();
+}
+
 caf::result<void> storage_manager::on_check_health(const check_health&) {
   return caf::unit;
 }
@@ -370,6 +390,13 @@ caf::result<storage_status> storage_manager::on_get_storage_status(const get_sto
   result.removed = usage.removed;
   result.staged_bytes = staged_bytes_;
   result.expired_leases = leases_.expired();
+  result.indexed_objects = usage.indexed_objects;
+  result.overflowed_sets = usage.overflowed_sets;
+  result.limbo_bytes = usage.limbo_bytes;
+  result.index_refused = usage.index_refused;
+  result.skipped_evictions = usage.skipped_evictions;
+  result.engine_touches = usage.touches;
+  result.touches_overrun = usage.touches_overrun;
   return result;
 }
 

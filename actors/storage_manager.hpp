@@ -10,6 +10,7 @@
 #include <caf/typed_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <string>
@@ -45,7 +46,7 @@ using storage_manager_actor = caf::typed_actor<
   caf::replies_to<remove_object>::with<void>, caf::replies_to<clear_objects>::with<void>,
   caf::replies_to<check_health>::with<void>, caf::replies_to<check_pressure>::with<pressure>,
   caf::replies_to<get_storage_status>::with<storage_status>, caf::reacts_to<pool_grown>,
-  caf::reacts_to<continue_work>,
+  caf::reacts_to<continue_work>, caf::reacts_to<revisit_holds>,
   /// The chunks of prompts (messages/chunk_messages.hpp); none of these waits for room.
   caf::replies_to<reserve_chunks>::with<chunk_reservations>,
   caf::replies_to<expire_writes>::with<void>,
@@ -77,6 +78,9 @@ struct storage_manager_options {
   uint64_t max_staged_bytes = 0;
   /// What readers hold all together may not grow beyond this by holds on chunks.
   uint64_t max_prefix_held_bytes = 0;
+  /// How often to look whether engines let go what they read without asking, while somebody waits
+  /// for memory or some is in limbo. 0: never; for a tier that is shared with none.
+  std::chrono::milliseconds revisit_interval{0};
 };
 
 /// The budgets of a pool: room for two of the largest objects at a time, so that a frozen writer or
@@ -122,6 +126,7 @@ private:
   caf::result<storage_status> on_get_storage_status(const get_storage_status& request);
   void on_pool_grown(const pool_grown& request);
   void on_continue_work(const continue_work& request);
+  void on_revisit_holds(const revisit_holds& request);
 
   // storage_chunks.cpp
   caf::result<chunk_reservations> on_reserve_chunks(const reserve_chunks& request);
@@ -161,6 +166,7 @@ private:
   void serve_waiting();
   void tell_observer();
   void continue_later();
+  void revisit_later();
 
   storage_manager_options options_;
   object_observer_actor observer_;     ///< Or null.
@@ -174,6 +180,7 @@ private:
   uint64_t staged_bytes_ = 0;
   bool growing_ = true;
   bool continuing_ = false; ///< A `continue_work` is on its way.
+  bool revisiting_ = false; ///< A `revisit_holds` is on its way.
   storage_status counters_; ///< Only its counters are used.
 };
 

@@ -55,6 +55,15 @@ struct tier_usage {
   uint64_t evicted_objects = 0;
   uint64_t evicted_bytes = 0;
   uint64_t removed = 0;
+
+  /// Of a tier that engines read without asking (`pool_tier::share`); otherwise 0.
+  uint64_t indexed_objects = 0; ///< A gauge, also of what a clear hid and a sweep did not free.
+  uint64_t overflowed_sets = 0; ///< A gauge: sets of the index with objects that lack an entry.
+  uint64_t limbo_bytes = 0;     ///< A gauge: out of sight, but engines read it still.
+  uint64_t index_refused = 0;   ///< Objects that found no entry.
+  uint64_t skipped_evictions = 0; ///< Victims that stayed because an engine read them.
+  uint64_t touches = 0;           ///< Uses that engines told.
+  uint64_t touches_overrun = 0;   ///< Times that an engine told more than there is room for.
 };
 
 /// Whole objects in memory, each in exactly one state:
@@ -148,6 +157,10 @@ public:
 
   /// Frees a slice of what `clear` left. @returns true while there is more.
   virtual bool sweep() = 0;
+
+  /// Frees what engines read when it went out of sight and read no more; looks at a slice. Does
+  /// nothing unless there is such.
+  virtual void revisit() = 0;
 
   virtual object_list list(uint64_t cursor) const = 0;
 

@@ -28,6 +28,7 @@ void object_table::give_back(uint32_t index) {
   record.now = object_record::state::absent;
   record.holds = 0;
   record.parent_generation = 0;
+  record.entry = object_record::unlisted;
   record.next = spare_;
   spare_ = index;
 }

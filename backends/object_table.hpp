@@ -16,6 +16,9 @@ namespace kvasir {
 struct object_record {
   enum class state : uint8_t { absent, reserved, complete, evicting };
 
+  static constexpr uint32_t unlisted = std::numeric_limits<uint32_t>::max();
+  static constexpr uint32_t refused = unlisted - 1; ///< Its set was full.
+
   std::string key;
   object_layout layout;
   uint64_t key_hash = 0;
@@ -30,6 +33,7 @@ struct object_record {
   uint32_t children = 0;          ///< Complete objects that have this one as their parent.
   uint32_t parent = 0;            ///< Its record; meant only with that record's generation.
   uint32_t parent_generation = 0; ///< 0: no parent.
+  uint32_t entry = unlisted;      ///< In the object index; or one of the two below.
   uint16_t tenant = 0;            ///< In the tier's tenant table.
   state now = state::absent;
   bool sealed = false; ///< The checksum is known.

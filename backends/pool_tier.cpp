@@ -1,6 +1,7 @@
 #include "backends/pool_tier.hpp"
 
 #include "backends/checksum.hpp"
+#include "backends/object_index.hpp"
 
 #include <algorithm>
 #include <span>
@@ -118,6 +119,8 @@ caf::error pool_tier::publish(object_handle handle, std::optional<uint64_t> chec
   policy_of(record).insert(index, padded_bytes(record), record.key_hash);
   ++usage_.objects;
   ++usage_.published;
+  if (index_ != nullptr)
+    enlist(index);
   report(record, true);
   return caf::none;
 }
@@ -126,8 +129,11 @@ void pool_tier::seal(object_handle handle, uint64_t checksum) {
   auto index = resolve_published(handle);
   if (index == object_table::none || table_[index].sealed)
     return;
-  table_[index].checksum = checksum;
-  table_[index].sealed = true;
+  auto& record = table_[index];
+  record.checksum = checksum;
+  record.sealed = true;
+  if (is_listed(record))
+    index_->seal(record.entry, checksum);
 }
 
 caf::error pool_tier::abort(object_handle handle) {
@@ -172,7 +178,7 @@ caf::error pool_tier::release(object_handle handle) {
     return caf::none;
   usage_.held_bytes -= padded_bytes(record);
   if (record.now == object_record::state::evicting)
-    free_record(index);
+    let_go(index);
   else if (record.children == 0)
     policy_of(record).release(index);
   return caf::none;
@@ -199,15 +205,28 @@ uint64_t pool_tier::unheld_bytes(const object_key& key) const {
 // -- removing ---------------------------------------------------------------------------
 
 void pool_tier::retire(uint32_t index) {
+  hide(index);
+  let_go(index);
+}
+
+void pool_tier::hide(uint32_t index) {
   auto& record = table_[index];
   table_.erase(index);
   policy_of(record).remove(index);
   leave_parent(record);
   record.children = 0;
   record.now = object_record::state::evicting;
+  unlist(record);
   report(record, false);
-  if (record.holds == 0)
-    free_record(index);
+}
+
+void pool_tier::let_go(uint32_t index) {
+  if (table_[index].holds > 0)
+    return;
+  if (!held_by_engine(index))
+    return free_record(index);
+  usage_.limbo_bytes += padded_bytes(table_[index]);
+  limbo_.push_back(index);
 }
 
 void pool_tier::free_record(uint32_t index) {
@@ -251,11 +270,15 @@ void pool_tier::drop(object_handle handle) {
 void pool_tier::clear(const std::vector<object_handle>& keep) {
   auto before = epoch_++;
   uint64_t kept = 0;
+  if (index_ != nullptr)
+    index_->clear();
   for (auto handle : keep) {
     auto index = resolve(handle, object_record::state::complete);
     if (index == object_table::none || table_[index].epoch != before)
       continue;
     table_[index].epoch = epoch_;
+    if (is_listed(table_[index]))
+      index_->keep(table_[index].entry);
     ++kept;
   }
   usage_.removed += std::exchange(usage_.objects, kept) - kept;
@@ -307,6 +330,8 @@ tier_usage pool_tier::usage() const {
   result.capacity_bytes = allocator_.capacity_bytes();
   result.usable_bytes = allocator_.usable_bytes();
   result.used_bytes = allocator_.used_bytes();
+  if (index_ != nullptr)
+    add_sharing(result);
   return result;
 }
 

@@ -13,12 +13,25 @@
 
 namespace kvasir {
 
+class hold_board;
+class object_index;
+
 /// The memory tier over one pool: object table, slot allocator and eviction policy. Keeps the
 /// books only; it never touches the pool's memory.
+///
+/// Shared with engines of the host (`share`): they find chunks in the index and hold them by the
+/// board, both without asking. An object that one of them reads is passed over by eviction, as if
+/// it had just been used; if it is removed, cleared or dropped it is out of sight at once, and its
+/// memory stays in limbo until it is read no more. Nobody tells this tier: it looks when it lacks
+/// room, and when told to (`revisit`).
 class pool_tier final : public memory_tier {
 public:
   /// @param capacity_bytes of the pool; nothing is usable before `grow`.
   pool_tier(uint64_t capacity_bytes, std::unique_ptr<eviction_policy> policy);
+
+  /// From now on lists chunks (objects whose key starts with a NUL byte) in `index` and asks
+  /// `board` who reads them; both must outlive this. @pre there is no object yet.
+  void share(object_index& index, hold_board& board);
 
   caf::expected<reserved_object> reserve(const object_claim& claim,
                                          size_t& evict_budget) override;
@@ -37,6 +50,7 @@ public:
   void drop(object_handle handle) override;
   void clear(const std::vector<object_handle>& keep) override;
   bool sweep() override;
+  void revisit() override;
   object_list list(uint64_t cursor) const override;
   void report_changes(std::vector<object_change>* changes) override;
   void grow(uint64_t usable_bytes) override;
@@ -46,6 +60,8 @@ public:
   std::string audit() const override;
 
 private:
+  static constexpr size_t max_skips = 256;
+
   static object_handle handle_of(uint32_t index, const object_record& record) noexcept;
 
   /// @returns the record in that state behind `handle`, or `object_table::none`.
@@ -73,10 +89,18 @@ private:
   void join_parent(object_record& child, uint64_t parent_hash);
   void leave_parent(object_record& child);
 
+  /// What one allocation may still do.
+  struct effort {
+    size_t& evictions; ///< Including those that are skipped.
+    size_t skips = max_skips;
+    bool looked = false; ///< At what engines let go and touched.
+  };
+
   /// Evicts `victim`, and its neighbours in the pool if free memory lies scattered.
-  /// @returns the number of objects evicted, at most `limit` (at least 1).
-  size_t evict(uint32_t victim, uint64_t wanted_bytes, size_t limit);
-  void evict_one(uint32_t index);
+  void evict(uint32_t victim, uint64_t wanted_bytes, effort& left);
+
+  /// @returns false if an engine reads it: then it stays, as one that was just used.
+  bool evict_one(uint32_t index);
   bool scattered() const noexcept;
 
   /// A neighbour in the pool that may be evicted, the smaller one; `none` if neither may.
@@ -84,8 +108,24 @@ private:
 
   /// Complete -> evicting, and on to absent if nobody holds it.
   void retire(uint32_t index);
+  void hide(uint32_t index);
+
+  /// Evicting -> absent, unless somebody holds it.
+  void let_go(uint32_t index);
   void free_record(uint32_t index);
   void report(const object_record& record, bool stored);
+
+  // pool_tier_sharing.cpp
+  void enlist(uint32_t index);
+  void unlist(object_record& record);
+  static bool is_listed(const object_record& record) noexcept;
+  bool held_by_engine(uint32_t index) const;
+
+  /// Learns what engines touched and let go, once per allocation. @returns whether it did.
+  bool look_around(effort& left);
+  void revisit(size_t limit);
+  void add_sharing(tier_usage& usage) const;
+  std::string audit_sharing() const;
 
   /// By record, counted from the children's side.
   std::vector<uint32_t> count_children() const;
@@ -98,6 +138,10 @@ private:
   uint32_t epoch_ = 0;
   uint32_t sweep_cursor_ = object_table::none; ///< none: nothing to sweep.
   tier_usage usage_;
+  object_index* index_ = nullptr; ///< Null, as `board_`: not shared.
+  hold_board* board_ = nullptr;
+  std::vector<uint32_t> limbo_; ///< Evicting, held by engines only.
+  size_t limbo_cursor_ = 0;
   std::vector<object_change>* changes_ = nullptr;
 };
 

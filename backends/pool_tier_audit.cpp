@@ -37,8 +37,6 @@ std::string pool_tier::audit() const {
     visible += readable(record) ? 1 : 0;
     if (record.now == state::reserved && record.holds > 0)
       return "a reserved object is held";
-    if (record.now == state::evicting && record.holds == 0)
-      return "an object without holds still has its memory";
     if (record.now == state::complete && table_.find(record.key, record.key_hash) != i)
       return "the index does not lead to a complete object";
     if (record.children != (state::complete == record.now ? children[i] : 0))
@@ -64,7 +62,7 @@ std::string pool_tier::audit() const {
     return "the object count differs from the readable objects";
   if (!allocator_.valid())
     return "the allocator's books disagree";
-  return {};
+  return audit_sharing();
 }
 
 } // namespace kvasir

@@ -1,3 +1,5 @@
+#include "backends/hold_board.hpp"
+#include "backends/object_index.hpp"
 #include "backends/pool_tier.hpp"
 
 #include <optional>
@@ -43,32 +45,40 @@ void pool_tier::leave_parent(object_record& child) {
 
 caf::expected<slot_allocator::block> pool_tier::make_room(const object_claim& claim,
                                                           size_t& evict_budget) {
+  effort left{evict_budget};
   if (auto tenant = tenants_.limited(claim.tenant)) {
     auto wanted = memory_bytes(claim.size_bytes);
     auto limit = tenants_.limit_bytes(*tenant);
     if (wanted > limit)
       return caf::make_error(errc::out_of_memory);
     while (tenants_.used_bytes(*tenant) > limit - wanted) {
-      if (evict_budget == 0)
+      if (look_around(left))
+        continue;
+      if (left.evictions == 0)
         return caf::make_error(errc::busy);
       auto victim = tenants_.policy(*tenant).victim(is_held_);
       if (!victim)
         return caf::make_error(errc::out_of_memory);
-      evict_one(*victim);
-      --evict_budget;
+      --left.evictions;
+      if (!evict_one(*victim) && --left.skips == 0)
+        return caf::make_error(errc::out_of_memory);
     }
   }
   for (;;) {
     if (auto block = allocator_.allocate(claim.size_bytes))
       return *block;
-    if (evict_budget == 0)
+    if (look_around(left))
+      continue;
+    if (left.evictions == 0)
       return caf::make_error(errc::busy);
     auto largest = tenants_.largest();
     if (largest == nullptr)
       return caf::make_error(errc::out_of_memory);
     // Without a victim all it had is held now and it is largest no more: the next one's turn.
     if (auto victim = largest->victim(is_held_))
-      evict_budget -= evict(*victim, claim.size_bytes, evict_budget);
+      evict(*victim, claim.size_bytes, left);
+    if (left.skips == 0) // Engines read too much of it to go on looking for the rest.
+      return caf::make_error(errc::out_of_memory);
   }
 }
 
@@ -77,14 +87,27 @@ bool pool_tier::evictable(const object_record& record) noexcept {
          && record.children == 0;
 }
 
-void pool_tier::evict_one(uint32_t index) {
+/// The order counts: out of sight first, then the look at the board, then the end
+/// (docs/decisions/0011).
+bool pool_tier::evict_one(uint32_t index) {
   auto& record = table_[index];
+  if (is_listed(record)) {
+    index_->freeze(record.entry);
+    if (board_->is_held(slot_of(index, record))) {
+      index_->thaw(record.entry);
+      policy_of(record).insert(index, padded_bytes(record), record.key_hash);
+      ++usage_.skipped_evictions;
+      return false;
+    }
+  }
   if (readable(record)) {
     --usage_.objects;
     ++usage_.evicted_objects;
     usage_.evicted_bytes += padded_bytes(record);
   }
-  retire(index);
+  hide(index);
+  free_record(index);
+  return true;
 }
 
 /// A sixteenth of the pool is free, and yet the last allocation failed: going on in the
@@ -107,19 +130,20 @@ uint32_t pool_tier::neighbour_of(uint32_t index) const {
   return table_[before].size_bytes < table_[after].size_bytes ? before : after;
 }
 
-size_t pool_tier::evict(uint32_t victim, uint64_t wanted_bytes, size_t limit) {
+void pool_tier::evict(uint32_t victim, uint64_t wanted_bytes, effort& left) {
   auto wanted = slot_allocator::rounded_bytes(wanted_bytes);
   auto spread = scattered();
-  size_t count = 0;
   for (auto next = victim; next != object_table::none;) {
-    auto neighbour = spread && count + 1 < limit ? neighbour_of(next) : object_table::none;
-    evict_one(next);
-    ++count;
+    auto neighbour = spread && left.evictions > 1 ? neighbour_of(next) : object_table::none;
+    --left.evictions;
+    if (!evict_one(next)) {
+      --left.skips;
+      return;
+    }
     if (allocator_.largest_free_bytes() >= wanted)
-      break;
+      return;
     next = neighbour;
   }
-  return count;
 }
 
 } // namespace kvasir

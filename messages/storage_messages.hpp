@@ -130,6 +130,10 @@ struct pressure {
 /// What the manager sends itself to go on with work that it does in slices.
 struct continue_work {};
 
+/// Looks whether engines let go what they read without asking; also when one of them is gone. The
+/// manager sends it to itself while there is something to wait for.
+struct revisit_holds {};
+
 struct get_storage_status {};
 
 /// Gauges, then counters since start. Sizes in bytes of pool memory (padding included).
@@ -169,6 +173,16 @@ struct storage_status {
   uint64_t prefix_chunks_asked = 0;
   uint64_t prefix_chunks_held = 0;
   uint64_t prefixes_cut = 0; ///< Lookups that found more than the budget let them hold.
+
+  // Of a pool that engines read without asking; otherwise 0.
+  uint64_t indexed_objects = 0; ///< A gauge.
+  uint64_t overflowed_sets
+    = 0;                      ///< A gauge: parts of the index that cannot list all they should.
+  uint64_t limbo_bytes = 0;   ///< A gauge: by objects out of sight that engines still read.
+  uint64_t index_refused = 0; ///< Objects that found no place in the index.
+  uint64_t skipped_evictions = 0; ///< Victims that stayed because an engine read them.
+  uint64_t engine_touches = 0;    ///< Uses of objects that engines told.
+  uint64_t touches_overrun = 0;   ///< Times that an engine told more than there is room for.
 };
 
 template <class Inspector>
@@ -272,6 +286,11 @@ typename Inspector::result_type inspect(Inspector& f, continue_work&) {
 }
 
 template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, revisit_holds&) {
+  return f(caf::meta::type_name("revisit_holds"));
+}
+
+template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, get_storage_status&) {
   return f(caf::meta::type_name("get_storage_status"));
 }
@@ -285,7 +304,9 @@ typename Inspector::result_type inspect(Inspector& f, storage_status& x) {
            x.rejected_too_large, x.rejected_out_of_memory, x.rejected_busy, x.corrupt_objects,
            x.unknown_leases, x.staged_bytes, x.expired_leases, x.chunks_stored,
            x.chunks_redundant, x.chunks_late, x.chunks_no_room, x.prefix_lookups,
-           x.prefix_chunks_asked, x.prefix_chunks_held, x.prefixes_cut);
+           x.prefix_chunks_asked, x.prefix_chunks_held, x.prefixes_cut, x.indexed_objects,
+           x.overflowed_sets, x.limbo_bytes, x.index_refused, x.skipped_evictions,
+           x.engine_touches, x.touches_overrun);
 }
 
 } // namespace kvasir
@@ -315,6 +336,7 @@ CAF_ADD_TYPE_ID(kvasir, (kvasir::pool_grown))
 CAF_ADD_TYPE_ID(kvasir, (kvasir::check_pressure))
 CAF_ADD_TYPE_ID(kvasir, (kvasir::pressure))
 CAF_ADD_TYPE_ID(kvasir, (kvasir::continue_work))
+CAF_ADD_TYPE_ID(kvasir, (kvasir::revisit_holds))
 CAF_ADD_TYPE_ID(kvasir, (kvasir::get_storage_status))
 CAF_ADD_TYPE_ID(kvasir, (kvasir::storage_status))
 

@@ -95,8 +95,6 @@ caf::expected<kvasir_options> read_options(const kvasir_options* given) {
     return wrong("the model is NULL");
   if (result.sharing > KVASIR_SHARED)
     return wrong("sharing is " + std::to_string(result.sharing));
-  if (result.node != nullptr && *result.node != '\0')
-    return wrong("joining a node is not built");
   return result;
 }
 
@@ -118,6 +116,8 @@ caf::expected<engine_options> engine_options_of(const kvasir_options& from) {
   if (from.sharing == KVASIR_SHARED)
     result.shm = shm_pool::sharing::on;
   result.verify_loads = from.unverified_loads == 0;
+  if (from.node != nullptr)
+    result.node = from.node;
   if (from.eviction != nullptr)
     result.eviction = from.eviction;
   replace(result.copy_threads, from.copy_threads);

@@ -22,6 +22,8 @@ node_status numbered_status() {
   result.storage.hits = 7;
   result.storage.staged_bytes = 8192;
   result.storage.prefixes_cut = 5;
+  result.storage.limbo_bytes = 4096;
+  result.storage.skipped_evictions = 8;
   result.io_requests = 9;
   result.http_wrong_protocol = 3;
   result.lm.open_connections = 2;
@@ -70,6 +72,8 @@ TEST_CASE("metrics show the numbers of the status exactly") {
   CHECK(shown["kvasir_hits_total"] == "7");
   CHECK(shown["kvasir_staged_bytes"] == "8192");
   CHECK(shown["kvasir_prefixes_cut_total"] == "5");
+  CHECK(shown["kvasir_limbo_bytes"] == "4096");
+  CHECK(shown["kvasir_evictions_skipped_total"] == "8");
   CHECK(shown["kvasir_io_requests_total"] == "9");
   CHECK(shown["kvasir_http_wrong_protocol_total"] == "3");
   CHECK(shown["kvasir_lm_open_connections"] == "2");
