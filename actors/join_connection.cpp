@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace kvasir {
@@ -64,6 +65,10 @@ void join_connection::close() {
     return;
   if (state_ != state::greeting)
     door_.counters_.add(join_count::left);
+  if (page_ != 0) {
+    door_.options_.board->remove(page_);
+    door_.unit_.send(door_.options_.manager, revisit_holds{});
+  }
   door_.unit_.send(door_.options_.manager, end_owner{owner_});
   door_.unit_.unwatch(socket_.fd());
   socket_ = socket_handle{};
@@ -148,15 +153,13 @@ join_connection::progress join_connection::fill() {
 
 join_connection::progress join_connection::flush() {
   while (out_begin_ < out_.size()) {
-    std::vector<int> fds;
-    for (auto& lent : lent_)
-      fds.push_back(lent.fd());
-    auto sent = send_with_fds(socket_.fd(), std::span{out_}.subspan(out_begin_), fds);
+    auto sent = send_with_fds(socket_.fd(), std::span{out_}.subspan(out_begin_), lent_);
     if (sent < 0 && errno == EINTR)
       continue;
     if (sent < 0)
       return errno == EAGAIN ? progress::blocked : progress::ended;
     lent_.clear();
+    pool_ = socket_handle{};
     out_begin_ += static_cast<size_t>(sent);
   }
   out_.clear();
@@ -203,20 +206,38 @@ bool join_connection::greet(const join::frame_header& header, const char* payloa
                                                                  + " of joining"));
     return true;
   }
-  socket_handle pool{door_.options_.pool->reopen()};
-  if (!pool) {
-    refuse("the pool's segment cannot be opened");
-    join::append_error(out_, header.what, header.id, caf::make_error(errc::io_error));
+  if (auto why = lend()) {
+    refuse("it can't be lent the pool");
+    join::append_error(out_, header.what, header.id, why);
     return true;
   }
-  lent_.push_back(std::move(pool));
   state_ = state::serving;
   door_.counters_.add(join_count::joined);
   log::write(
     log::level::info, "an engine joined",
     {{"model", hello.model.substr(0, max_logged_bytes)}, {"rank", std::to_string(hello.rank)}});
-  join::append_frame(out_, header.what, header.id, door_.options_.welcome);
+  auto welcome = door_.options_.welcome;
+  welcome.indexed = page_ != 0;
+  join::append_frame(out_, header.what, header.id, welcome);
   return true;
+}
+
+caf::error join_connection::lend() {
+  auto& options = door_.options_;
+  pool_ = socket_handle{options.pool->reopen()};
+  if (!pool_)
+    return caf::make_error(errc::io_error,
+                           "the pool's segment: " + std::generic_category().message(errno));
+  lent_.push_back(pool_.fd());
+  if (options.index == nullptr)
+    return caf::none;
+  auto page = options.board->add();
+  if (!page)
+    return std::move(page.error());
+  page_ = *page;
+  lent_.push_back(options.index->read_only_fd());
+  lent_.push_back(options.board->fd(page_));
+  return caf::none;
 }
 
 bool join_connection::begin(const join::frame_header& header, const char* payload) {

@@ -58,6 +58,7 @@ private:
 
   bool begin(const join::frame_header& header, const char* payload);
   bool greet(const join::frame_header& header, const char* payload);
+  caf::error lend();
   template <class Request, class T>
   bool ask(const join::frame_header& header, const char* payload, io_reply<T>& reply);
   template <class T>
@@ -93,7 +94,9 @@ private:
   size_t in_begin_ = 0;
   std::vector<char> out_;
   size_t out_begin_ = 0;
-  std::vector<socket_handle> lent_; ///< To go with the first byte of `out_`.
+  std::vector<int> lent_; ///< To go with the first byte of `out_`.
+  socket_handle pool_;    ///< Until it is sent.
+  uint64_t page_ = 0;     ///< On the hold board; 0: none.
 
   join::frame_header asked_; ///< The request at hand; id 0: none.
   io_reply<chunk_reservations> reserved_;

@@ -8,6 +8,8 @@
 #include "actors/lm_door.hpp"
 #include "actors/storage_manager.hpp"
 #include "actors/unix_socket.hpp"
+#include "backends/hold_board.hpp"
+#include "backends/object_index.hpp"
 #include "backends/shm_pool.hpp"
 #include "messages/front_door_messages.hpp"
 #include "messages/join_protocol.hpp"
@@ -39,8 +41,10 @@ const std::array<count_info, static_cast<size_t>(join_count::count_)>& join_coun
 
 struct join_options {
   storage_manager_actor manager;
-  join::welcome welcome;          ///< What every engine is told, but for `indexed`.
-  const shm_pool* pool = nullptr; ///< Shared; outlives the door.
+  join::welcome welcome;               ///< What every engine is told, but for `indexed`.
+  const shm_pool* pool = nullptr;      ///< Shared; outlives the door.
+  const object_index* index = nullptr; ///< Null: engines ask for all. Outlives the door,
+  hold_board* board = nullptr;         ///< as this.
   uint64_t max_object_bytes = 0;
   size_t max_engines = 64;
   std::chrono::milliseconds write_ttl{

@@ -30,6 +30,10 @@ constexpr std::chrono::milliseconds shortest_tick{50};
 constexpr std::chrono::milliseconds longest_tick{5'000};
 /// What a message has beside its chunks: pickle's pieces, and the prompt's tokens.
 constexpr uint64_t inline_frame_slack_bytes = 64ull << 20;
+/// Chunks that are smaller on average may not all be found without asking.
+constexpr uint64_t bytes_per_indexed_object = 64 << 10;
+constexpr uint64_t least_indexed_objects = 4096;
+constexpr std::chrono::milliseconds revisit_interval{100};
 constexpr uint64_t largest_object_bytes = 1ull << 30;
 
 std::string random_hex_128() {
@@ -119,18 +123,14 @@ caf::error node::open() {
   system_config_->set("scheduler.max-threads", size_t{2});
   system_config_->set("logger.verbosity", caf::atom("quiet"));
   system_ = std::make_unique<caf::actor_system>(*system_config_);
-  auto policy = make_eviction_policy(config_.eviction);
-  if (!policy)
-    return std::move(policy.error());
   if (config_.mp_port) {
     event_log_options events;
     events.incarnation = boot_number(boot_id_);
     events.max_events = config_.event_history;
     events_ = system_->spawn<kv_event_log>(events);
   }
-  manager_ = system_->spawn<storage_manager>(
-    std::make_unique<pool_tier>(pool_->capacity_bytes(), std::move(*policy)),
-    make_storage_options(config_.pool_bytes, config_.max_object_bytes), events_);
+  if (auto failure = start_manager())
+    return failure;
   for (unsigned i = 0; i < thread_count(config_.io_threads); ++i) {
     units_.push_back(std::make_shared<io_unit>(*system_));
     units_.back()->run_inline(manager_);
@@ -158,6 +158,25 @@ caf::error node::open() {
   }
   supervisor_ = system_->spawn(supervisor, failure_fd_, std::move(parts));
   return open_http_door();
+}
+
+caf::error node::start_manager() {
+  auto policy = make_eviction_policy(config_.eviction);
+  if (!policy)
+    return std::move(policy.error());
+  auto tier = std::make_unique<pool_tier>(pool_->capacity_bytes(), std::move(*policy));
+  auto options = make_storage_options(config_.pool_bytes, config_.max_object_bytes);
+  if (!config_.engine_socket.empty()) {
+    auto index = object_index::create(
+      std::max(config_.pool_bytes / bytes_per_indexed_object, least_indexed_objects));
+    if (!index)
+      return std::move(index.error());
+    index_ = std::move(*index);
+    tier->share(*index_, board_);
+    options.revisit_interval = revisit_interval;
+  }
+  manager_ = system_->spawn<storage_manager>(std::move(tier), options, events_);
+  return caf::none;
 }
 
 caf::error node::open_pool() {
@@ -261,6 +280,8 @@ caf::error node::open_join_door() {
   join_options options;
   options.manager = manager_;
   options.pool = pool_.get();
+  options.index = index_.get();
+  options.board = &board_;
   options.max_object_bytes = config_.max_object_bytes;
   options.write_ttl = config_.write_ttl;
   options.welcome.pool_bytes = pool_->capacity_bytes();

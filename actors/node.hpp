@@ -6,6 +6,8 @@
 #include "actors/mp_server.hpp"
 #include "actors/node_config.hpp"
 #include "actors/storage_manager.hpp"
+#include "backends/hold_board.hpp"
+#include "backends/object_index.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
@@ -86,6 +88,7 @@ private:
   explicit node(const node_config& config);
   caf::error open();
   caf::error open_pool();
+  caf::error start_manager();
   caf::error open_lm_door();
   caf::error open_mp_door();
   caf::error open_join_door();
@@ -103,6 +106,8 @@ private:
 
   // In the order of their construction; destroyed the other way round.
   std::unique_ptr<shm_pool> pool_;
+  std::unique_ptr<object_index> index_; ///< If engines join.
+  hold_board board_;
   std::unique_ptr<caf::actor_system_config> system_config_;
   std::unique_ptr<caf::actor_system> system_;
   storage_manager_actor manager_;

@@ -11,17 +11,33 @@ namespace kvasir {
 // -- lookup -----------------------------------------------------------------------------
 
 void lookup_call::begin() {
+  if (auto index = core().index()) {
+    if (!core().node_answers()) {
+      fail(caf::make_error(errc::peer_unreachable, "the node is gone"));
+      return;
+    }
+    if (auto held = index->hold_prefix(range_.digests, core().chunk_bytes())) {
+      core().counters().index_lookups.fetch_add(1, std::memory_order_relaxed);
+      hold(std::move(*held));
+      return;
+    }
+  }
+  core().counters().asked_lookups.fetch_add(1, std::memory_order_relaxed);
   ask<&lookup_call::on_acquired>(acquire_chunks{core().owner(), range_.keys(), true});
 }
 
 void lookup_call::on_acquired(chunks_acquired& answer) {
-  if (answer.leases.empty()) {
+  hold(std::move(answer.leases));
+}
+
+void lookup_call::hold(std::vector<read_lease> leases) {
+  if (leases.empty()) {
     succeed(hold_user{});
     return;
   }
-  range_.identities.resize(answer.leases.size());
-  succeed(hold_user{
-    std::make_shared<hold_set>(shared_core(), std::move(range_), std::move(answer.leases))});
+  range_.identities.resize(leases.size());
+  succeed(
+    hold_user{std::make_shared<hold_set>(shared_core(), std::move(range_), std::move(leases))});
 }
 
 // -- load -------------------------------------------------------------------------------

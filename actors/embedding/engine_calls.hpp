@@ -41,6 +41,7 @@ public:
 private:
   void begin() override;
   void on_acquired(chunks_acquired& answer);
+  void hold(std::vector<read_lease> leases);
 
   chunk_range range_;
 };

@@ -186,6 +186,15 @@ caf::error engine_core::join() {
                                                             system_->node(), system_, config,
                                                             *io_unit_, std::move(lent->socket));
   joined_ = std::move(*mapped);
+  if (lent->welcome.indexed) {
+    if (lent->fds.size() < 3)
+      return caf::make_error(errc::io_error, "the node did not lend its index");
+    auto index = node_index::map(lent->fds[1].fd(), lent->fds[2].fd(), joined_.size_bytes());
+    if (!index)
+      return std::move(index.error());
+    index_.emplace(std::move(*index));
+    plain_names_ = names_of({});
+  }
   manager_ = caf::actor_cast<storage_manager_actor>(link_);
   link().open();
   return caf::none;
@@ -260,6 +269,10 @@ void engine_core::end_manager() {
 // -- calls ------------------------------------------------------------------------------
 
 void engine_core::end_leases(std::vector<lease_id> leases) {
+  if (index_)
+    index_->release(leases);
+  if (leases.empty())
+    return;
   client_gate::entry inside{gate_};
   if (inside)
     unit_->send(manager_, kvasir::end_leases{std::move(leases)});
@@ -302,8 +315,8 @@ void engine_core::deadline_watch::on_timer() {
 std::shared_ptr<const chunk_names> engine_core::names_of(std::string tenant) const {
   mp::chunk_key_prefix prefix{options_.world_size, options_.layout.digest(), tenant,
                               options_.model};
-  return std::make_shared<const chunk_names>(
-    chunk_names{owner_, options_.rank, std::move(tenant), std::move(prefix)});
+  return std::make_shared<const chunk_names>(chunk_names{
+    owner_, options_.rank, std::move(tenant), std::move(prefix), index_.has_value()});
 }
 
 } // namespace kvasir

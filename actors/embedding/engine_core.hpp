@@ -6,6 +6,7 @@
 #include "actors/embedding/client_gate.hpp"
 #include "actors/embedding/engine_options.hpp"
 #include "actors/embedding/joined_pool.hpp"
+#include "actors/embedding/node_index.hpp"
 #include "actors/embedding/node_link.hpp"
 #include "actors/embedding/pending_calls.hpp"
 #include "actors/embedding/prompt.hpp"
@@ -19,14 +20,22 @@
 #include <caf/actor_system_config.hpp>
 #include <caf/make_actor.hpp>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace kvasir {
+
+/// What a client did since it was opened.
+struct engine_counters {
+  std::atomic<uint64_t> index_lookups{0}; ///< Answered by the joined node's index.
+  std::atomic<uint64_t> asked_lookups{0}; ///< By the storage manager.
+};
 
 /// What a client, its calls, holds and tensors share: pool, manager, threads. Knows bytes, no
 /// tensors. Pool and manager are its own, or those of the node that it joined.
@@ -62,7 +71,7 @@ public:
     static_cast<Operation*>(call->get())->start();
   }
 
-  /// Ends holds and reservations; nothing once closed, for then the manager is gone.
+  /// Ends holds and reservations. Once closed, those of the manager end with it, or with the link.
   void end_leases(std::vector<lease_id> leases);
 
   /// Drops an object whose bytes differ from their checksum.
@@ -85,6 +94,13 @@ public:
   owner_id owner() const noexcept { return owner_; }
   const object_layout& stored_as() const noexcept { return stored_as_; }
   uint64_t chunk_bytes() const noexcept { return chunk_bytes_; }
+  engine_counters& counters() noexcept { return counters_; }
+
+  /// Of the node; null if it has none, or none was joined.
+  node_index* index() noexcept { return index_ ? &*index_ : nullptr; }
+
+  /// False once the joined node is known to be gone.
+  bool node_answers() const noexcept { return !link_ || link().answers(); }
   const mp::token_hasher& hasher() const noexcept { return hasher_; }
 
   std::shared_ptr<const chunk_names> names_of(std::string tenant) const;
@@ -124,6 +140,7 @@ private:
   std::shared_ptr<const chunk_names> plain_names_;
   client_gate gate_;
   pending_calls pending_;
+  engine_counters counters_;
   std::once_flag closed_;
 
   // In the order of their construction. The pool lives as long as this; it is unmapped before the
@@ -131,6 +148,7 @@ private:
   std::unique_ptr<shm_pool> own_pool_;
   caf::strong_actor_ptr link_; ///< A `node_link`.
   joined_pool joined_;
+  std::optional<node_index> index_;
   std::unique_ptr<caf::actor_system_config> system_config_; ///< Of a system of its own.
   std::unique_ptr<caf::actor_system> own_system_;
   caf::actor_system* system_;

@@ -10,6 +10,7 @@
 #include <caf/actor_config.hpp>
 #include <caf/monitorable_actor.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <unordered_map>
@@ -49,6 +50,9 @@ public:
   /// Gives no more answers, and lets go of who waits. The unit's thread has ended.
   void leave();
 
+  /// False once the node is known to be gone.
+  bool answers() const noexcept { return !gone_.load(std::memory_order_relaxed); }
+
   void enqueue(caf::mailbox_element_ptr element, caf::execution_unit* unit) override;
   const char* name() const override { return "node_link"; }
 
@@ -86,11 +90,11 @@ private:
   reader reader_{*this};
   std::vector<char> in_; ///< The unit's thread only.
 
-  std::mutex mutex_; ///< Guards what follows.
+  std::atomic<bool> gone_{false}; ///< Set under the lock.
+  std::mutex mutex_;              ///< Guards what follows.
   std::vector<char> out_;
   std::unordered_map<uint64_t, asker> unanswered_;
   uint64_t next_id_ = 1;
-  bool gone_ = false;
 };
 
 } // namespace kvasir

@@ -3,9 +3,11 @@
 #pragma once
 
 #include "messages/chunk_key.hpp"
+#include "messages/key_digest.hpp"
 #include "messages/storage_messages.hpp"
 #include "messages/token_hash.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,6 +24,7 @@ struct chunk_names {
   uint32_t rank = 0;
   std::string tenant; ///< The salt.
   mp::chunk_key_prefix prefix;
+  bool indexed = false; ///< Chunks are looked up in the index of a node, by their digest.
 
   object_key key(const mp::chunk_identity& chunk) const { return prefix.key(chunk, rank); }
 };
@@ -30,6 +33,7 @@ struct chunk_names {
 struct chunk_range {
   std::shared_ptr<const chunk_names> names;
   std::vector<mp::chunk_identity> identities;
+  std::vector<index_digest> digests{}; ///< Of the same chunks, if `names->indexed`.
 
   std::vector<object_key> keys() const {
     std::vector<object_key> result;
@@ -55,6 +59,8 @@ public:
   void extend(std::span<const uint32_t> tokens) {
     token_count_ = tokens.size();
     chunk_count_ = chain_.extend(tokens);
+    if (names_->indexed)
+      update_digests();
   }
 
   size_t token_count() const noexcept { return token_count_; }
@@ -70,12 +76,30 @@ public:
     result.identities.reserve(count);
     for (size_t i = first; i < first + count; ++i)
       result.identities.push_back(chain_.chunk(i));
+    if (names_->indexed) {
+      result.digests.reserve(count);
+      for (size_t i = first; i < first + count; ++i)
+        result.digests.push_back(digests_[i].digest);
+    }
     return result;
   }
 
 private:
+  struct known_digest {
+    mp::chunk_identity of;
+    index_digest digest;
+  };
+
+  void update_digests() {
+    digests_.resize(std::max(digests_.size(), chunk_count_));
+    for (size_t i = 0; i < chunk_count_; ++i)
+      if (auto& known = digests_[i]; known.of != chain_.chunk(i))
+        known = {chain_.chunk(i), digest_of(names_->key(chain_.chunk(i)))};
+  }
+
   std::shared_ptr<const chunk_names> names_;
   mp::token_chain chain_;
+  std::vector<known_digest> digests_;
   size_t token_count_ = 0;
   size_t chunk_count_ = 0;
 };

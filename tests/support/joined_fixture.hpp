@@ -5,32 +5,12 @@
 #include "actors/join_door.hpp"
 #include "actors/node.hpp"
 #include "support/embedded_client.hpp"
+#include "support/scratch_folder.hpp"
 
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <string>
+#include <memory>
+#include <thread>
 
 namespace kvasir::test {
-
-/// A folder of the test's own, gone with it.
-class scratch_folder {
-public:
-  scratch_folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "kvasir_XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~scratch_folder() { std::filesystem::remove_all(path_); }
-  scratch_folder(const scratch_folder&) = delete;
-  scratch_folder& operator=(const scratch_folder&) = delete;
-
-  std::string operator/(const char* name) const { return (path_ / name).string(); }
-
-private:
-  std::filesystem::path path_;
-};
 
 /// A node in this process that engines join; chunks as `small_options` has them.
 struct joined_fixture {
