@@ -1,6 +1,7 @@
 #include "call.hpp"
 
 #include <utility>
+#include <vector>
 
 namespace kvasir_python {
 
@@ -16,12 +17,36 @@ void run_done(void* user) {
   }
 }
 
+/// Calls under way that were collected as garbage in a `done`, where none may be waited for, and
+/// their arrays. With the GIL.
+struct remains {
+  std::optional<array_bytes> arrays;
+  std::shared_ptr<kvasir_call> handle;
+};
+
+std::vector<remains>& left_behind() {
+  static auto& all = *new std::vector<remains>;
+  return all;
+}
+
 } // namespace
+
+call::~call() {
+  if (!handle_ || ready())
+    return;
+  cancel();
+  wait();
+  if (!ready())
+    left_behind().push_back({std::move(arrays_), std::move(handle_)});
+}
 
 call::call(kvasir_call* begun, make_result make, std::optional<array_bytes> arrays)
   : arrays_(std::move(arrays)),
     make_(std::move(make)),
-    handle_(shared(begun, kvasir_call_free)) {}
+    handle_(shared(begun, kvasir_call_free)) {
+  std::erase_if(left_behind(),
+                [](const remains& each) { return kvasir_call_ready(each.handle.get()) != 0; });
+}
 
 nb::object call::result() {
   wait();

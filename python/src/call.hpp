@@ -29,6 +29,11 @@ public:
   using make_result = std::function<nb::object(kvasir_call*)>;
 
   call(kvasir_call* begun, make_result make, std::optional<array_bytes> arrays);
+  call(call&&) = default;
+  call& operator=(call&&) = delete;
+
+  /// Cancels it and waits, for the arrays are in use until it has ended.
+  ~call();
 
   bool ready() const { return kvasir_call_ready(handle_.get()) != 0; }
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import unittest
+import weakref
 
 import numpy
 import torch
@@ -245,7 +246,7 @@ class Errors(unittest.TestCase):
 class Keeper:
     """Keeps a client's only copying thread busy, with Python that waits, until released."""
 
-    def __init__(self, client, prompt, arrays):
+    def __init__(self, client, prompt, arrays, last=lambda: None):
         self._entered, self._released = threading.Event(), threading.Event()
         main = threading.current_thread()
         while True:
@@ -258,6 +259,7 @@ class Keeper:
                 self._entered.set()
                 if elsewhere:
                     self._released.wait(60)
+                    last()
 
             call = client._client.begin_load(prompt, arrays, 0, 60_000)
             call.then(done)
@@ -320,6 +322,20 @@ class Waiting(unittest.TestCase):
             del call
         finally:
             keeper.release()
+        self.assertEqual(self.client.status()["read_leases"], 0)
+
+    def test_garbage_collected_in_a_done_keeps_its_arrays(self):
+        calls = []
+        keeper = Keeper(self.client, self.prompt, self.room(), last=calls.clear)
+        room = self.room()
+        alive = weakref.ref(room[0])
+        calls.append(self.client._client.begin_load(self.prompt, room, 0, 60_000))
+        del room
+        keeper.release()
+        self.assertEqual(calls, [])
+        self.assertIsNotNone(alive())
+        while alive() is not None:  # Until the next call after it has ended.
+            self.assertEqual(self.client.lookup(self.prompt).chunks, 2)
         self.assertEqual(self.client.status()["read_leases"], 0)
 
     def test_tasks_wait_beside_each_other(self):

@@ -22,13 +22,16 @@ print(*tomllib.load(open(sys.argv[1], "rb"))["build-system"]["requires"], sep="\
   touch "$tools/ready"
 fi
 
+# The compiler of kvasir's own build, not that of Python's: what ccache has is of use then.
+export CC=${CC:-cc} CXX=${CXX:-c++}
 launcher=()
 if command -v ccache >/dev/null; then
-  launcher=(-C cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  launcher=(--config-settings cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache)
 fi
 rm -rf "$work/wheels" "$work/fresh"
 "$tools/bin/python" -m pip wheel --disable-pip-version-check -q --no-deps --no-build-isolation \
-  -w "$work/wheels" -C build-dir="$work/build" "${launcher[@]}" "$repo/python"
+  -w "$work/wheels" --config-settings build-dir="$work" "${launcher[@]}" \
+  "$repo/python"
 
 "$python" -m venv "$work/fresh"
 "$work/fresh/bin/python" -m pip install --disable-pip-version-check -q --no-index "$work"/wheels/kvasir-*.whl
