@@ -1,9 +1,11 @@
+from __future__ import annotations
+
 import asyncio
 import atexit
 import dataclasses
 import math
 import weakref
-from typing import Any, Iterable, NamedTuple, Optional, Sequence, Union
+from typing import Any, Iterable, NamedTuple, Optional, Sequence, TypeVar, Union
 
 from . import _kvasir
 from .errors import InvalidArgumentError
@@ -12,6 +14,7 @@ Prompt = _kvasir.Prompt
 Prefix = _kvasir.Prefix
 
 _LONGEST_TIMEOUT = 3600.0
+_T = TypeVar("_T")
 
 
 class StoreResult(NamedTuple):
@@ -49,12 +52,12 @@ def _milliseconds(timeout: float) -> int:
     return math.ceil(timeout * 1000)
 
 
-def _wake(waiter: "asyncio.Future[None]") -> None:
+def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
 
 
-async def _ended(call: _kvasir.Call) -> Any:
+async def _ended(call: _kvasir.Call[_T]) -> _T:
     """The result of a call. If the task is cancelled, the call has ended, too, when it goes on."""
     if not call.ready():
         loop = asyncio.get_running_loop()
@@ -98,7 +101,7 @@ class LayerStore:
 
 
 class Client:
-    """The KV cache in this process. All functions from any thread at once; waiting lets others run.
+    """The KV cache in this process. All functions from any thread; while one waits, others run.
 
     Arrays (torch, numpy, any with `__dlpack__` or a buffer) are contiguous, in the CPU's memory, and
     must not be used otherwise while a call has them. Each function that waits has a twin for
@@ -151,7 +154,7 @@ class Client:
         """Calls under way end with `CancelledError`. What is held stays readable."""
         self._client.close()
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -183,7 +186,7 @@ class Client:
 
     def _begin_load(
         self, source: Union[Prompt, Prefix], arrays: Sequence[Any], first: int, timeout: float
-    ) -> _kvasir.Call:
+    ) -> _kvasir.Call[tuple[int, int]]:
         if not isinstance(source, Prefix):
             return self._client.begin_load(source, arrays, first, _milliseconds(timeout))
         if first != 0:
@@ -235,15 +238,15 @@ class Client:
         call = self._client.begin_layers(prompt, first, count, _milliseconds(timeout))
         return LayerStore(await _ended(call))
 
-    def status(self, *, timeout: float = 5.0) -> "dict[str, int]":
+    def status(self, *, timeout: float = 5.0) -> dict[str, int]:
         """Gauges and counters, named as in `kvasir_status` of the C interface."""
         return self._client.begin_status(_milliseconds(timeout)).result()
 
-    async def status_async(self, *, timeout: float = 5.0) -> "dict[str, int]":
+    async def status_async(self, *, timeout: float = 5.0) -> dict[str, int]:
         return await _ended(self._client.begin_status(_milliseconds(timeout)))
 
 
-_open_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+_open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
 @atexit.register

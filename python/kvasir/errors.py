@@ -84,7 +84,7 @@ class IoError(Error, OSError):
     code = Code.IO_ERROR
 
 
-_classes = {
+_classes: "dict[int, type[Error]]" = {
     each.code: each
     for each in (
         InvalidArgumentError,

@@ -68,7 +68,8 @@ class RoundTrips(unittest.TestCase):
             torch.tensor(plain, dtype=torch.int32),
         ):
             self.assertEqual(self.client.lookup(self.client.prompt(same)).chunks, 1)
-        for wrong in ([-1], [1 << 32], ["a"], torch.tensor([-1]), torch.zeros(4), torch.zeros(2, 2)):
+        two_dimensions = torch.zeros(2, 2, dtype=torch.int64)
+        for wrong in ([-1], [1 << 32], ["a"], torch.tensor([-1]), torch.zeros(4), two_dimensions):
             with self.assertRaises(kvasir.InvalidArgumentError):
                 self.client.prompt(wrong)
 

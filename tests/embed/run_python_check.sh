@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the Python package's wheel, installs it into a fresh environment, and tests it there. torch and
-# numpy are those of the environment that has libtorch.
+# Builds the Python package's wheel, installs it into a fresh environment, and tests it there. torch
+# and numpy are those of the environment that has libtorch.
 #   run_python_check.sh WORK_DIRECTORY PYTHON_WITH_TORCH
 set -euo pipefail
 
@@ -34,7 +34,8 @@ rm -rf "$work/wheels" "$work/fresh"
   "$repo/python"
 
 "$python" -m venv "$work/fresh"
-"$work/fresh/bin/python" -m pip install --disable-pip-version-check -q --no-index "$work"/wheels/kvasir-*.whl
+"$work/fresh/bin/python" -m pip install --disable-pip-version-check -q --no-index \
+  "$work"/wheels/kvasir-*.whl
 packages=$("$work/fresh/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$packages/torch.pth"
 
