@@ -1,5 +1,5 @@
-# What `cmake --install` puts where: programs (component `node`), and libraries with their headers and
-# CMake package (component `embedding`).
+# What `cmake --install` puts where: programs (component `node`), and libraries with their headers
+# and CMake package (component `embedding`).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

@@ -1,10 +1,8 @@
+#include "actors/embedding/c_options.hpp"
 #include "actors/embedding/c_outcome.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
-#include <optional>
 #include <string>
 
 /// The functions of the C interface that answer at once.
@@ -12,8 +10,6 @@
 using namespace kvasir;
 
 namespace {
-
-constexpr size_t max_options_bytes = 4096;
 
 static_assert(std::array{KVASIR_VERSION_MAJOR, KVASIR_VERSION_MINOR, KVASIR_VERSION_PATCH}
               == std::array{KVASIR_PROJECT_VERSION});
@@ -33,98 +29,6 @@ static_assert(KVASIR_NOT_FOUND == static_cast<int>(errc::not_found)
               && KVASIR_PEER_UNREACHABLE == static_cast<int>(errc::peer_unreachable)
               && KVASIR_DEVICE_ERROR == static_cast<int>(errc::device_error)
               && KVASIR_CHECKSUM_MISMATCH == static_cast<int>(errc::checksum_mismatch));
-
-std::optional<tensor_dtype> dtype_of(uint32_t code) {
-  switch (code) {
-    case KVASIR_FLOAT16:
-      return tensor_dtype::float16;
-    case KVASIR_BFLOAT16:
-      return tensor_dtype::bfloat16;
-    case KVASIR_FLOAT32:
-      return tensor_dtype::float32;
-    case KVASIR_FLOAT64:
-      return tensor_dtype::float64;
-    case KVASIR_FLOAT8_E4M3FN:
-      return tensor_dtype::float8_e4m3fn;
-    case KVASIR_FLOAT8_E5M2:
-      return tensor_dtype::float8_e5m2;
-    case KVASIR_FLOAT8_E4M3FNUZ:
-      return tensor_dtype::float8_e4m3fnuz;
-    case KVASIR_FLOAT8_E5M2FNUZ:
-      return tensor_dtype::float8_e5m2fnuz;
-    case KVASIR_UINT8:
-      return tensor_dtype::uint8;
-    case KVASIR_INT8:
-      return tensor_dtype::int8;
-    case KVASIR_INT16:
-      return tensor_dtype::int16;
-    case KVASIR_INT32:
-      return tensor_dtype::int32;
-    case KVASIR_INT64:
-      return tensor_dtype::int64;
-    case KVASIR_BOOL:
-      return tensor_dtype::boolean;
-    case KVASIR_UINT16:
-      return tensor_dtype::uint16;
-    case KVASIR_UINT32:
-      return tensor_dtype::uint32;
-    case KVASIR_UINT64:
-      return tensor_dtype::uint64;
-    default: // Untrusted.
-      return std::nullopt;
-  }
-}
-
-/// Reads a struct of another version: what it lacks is zero, what it has more must be.
-caf::expected<kvasir_options> read_options(const kvasir_options* given) {
-  auto wrong = [](std::string what) {
-    return caf::make_error(errc::invalid_argument, std::move(what));
-  };
-  if (given == nullptr)
-    return wrong("the options are NULL");
-  if (given->struct_size < sizeof(given->struct_size) || given->struct_size > max_options_bytes)
-    return wrong("the options' struct_size is " + std::to_string(given->struct_size));
-  auto bytes = reinterpret_cast<const unsigned char*>(given);
-  if (given->struct_size > sizeof(kvasir_options)
-      && std::any_of(bytes + sizeof(kvasir_options), bytes + given->struct_size,
-                     [](unsigned char byte) { return byte != 0; }))
-    return wrong("the options have fields that this version does not know");
-  kvasir_options result{};
-  std::memcpy(&result, given, std::min(given->struct_size, sizeof(result)));
-  if (result.model == nullptr)
-    return wrong("the model is NULL");
-  if (result.sharing > KVASIR_SHARED)
-    return wrong("sharing is " + std::to_string(result.sharing));
-  return result;
-}
-
-caf::expected<engine_options> engine_options_of(const kvasir_options& from) {
-  auto dtype = dtype_of(from.dtype);
-  if (!dtype)
-    return caf::make_error(errc::invalid_argument, "dtype is " + std::to_string(from.dtype));
-  engine_options result;
-  auto replace = [](auto& value, auto given) {
-    if (given != 0)
-      value = given;
-  };
-  result.model = from.model;
-  replace(result.world_size, from.world_size);
-  result.rank = from.rank;
-  result.layout
-    = {*dtype, from.single_plane != 0, from.layers, from.slots, from.hidden, from.block_size};
-  replace(result.pool_bytes, from.pool_bytes);
-  if (from.sharing == KVASIR_SHARED)
-    result.shm = shm_pool::sharing::on;
-  result.verify_loads = from.unverified_loads == 0;
-  if (from.node != nullptr)
-    result.node = from.node;
-  if (from.eviction != nullptr)
-    result.eviction = from.eviction;
-  replace(result.copy_threads, from.copy_threads);
-  replace(result.max_pending, from.max_pending);
-  replace(result.max_inline_copy_bytes, from.max_inline_copy_bytes);
-  return result;
-}
 
 caf::expected<std::span<const uint32_t>> tokens_of(const uint32_t* tokens, size_t count) {
   if (tokens == nullptr && count > 0)
@@ -189,10 +93,7 @@ kvasir_code kvasir_open(const kvasir_options* options, kvasir_client** client,
     return refuse(error, "there is nowhere to put the client");
   *client = nullptr;
   return guarded(error, [&] {
-    auto given = read_options(options);
-    if (!given)
-      return report(error, given.error());
-    auto wanted = engine_options_of(*given);
+    auto wanted = read_options(options);
     if (!wanted)
       return report(error, wanted.error());
     auto core = engine_core::open(*wanted, nullptr);

@@ -119,13 +119,13 @@ typedef struct kvasir_options {
   uint32_t hidden;       /* Elements of a token in one layer of one plane. */
   uint32_t block_size;   /* Tokens of the engine's blocks. */
 
-  uint64_t pool_bytes;            /* Default: 1 GiB. */
-  uint32_t sharing;               /* A `kvasir_sharing`. */
-  uint32_t unverified_loads;      /* Not 0: do not compare what is copied out with its checksum. */
-  const char* eviction;           /* "s3fifo" (default) or "lru". */
-  const char* node;               /* Path of the node's socket to join. Default: in-process. */
-  uint32_t copy_threads;          /* 1 to 64. Default: 2. */
-  uint32_t max_pending;           /* Calls that wait; more are refused. Default: 1024. */
+  uint64_t pool_bytes;       /* Default: 1 GiB. */
+  uint32_t sharing;          /* A `kvasir_sharing`. */
+  uint32_t unverified_loads; /* Not 0: what is copied out is not compared with its checksum. */
+  const char* eviction;      /* "s3fifo" (default) or "lru". */
+  const char* node;          /* Path of the node's socket to join. Default: in-process. */
+  uint32_t copy_threads;     /* 1 to 64. Default: 2. */
+  uint32_t max_pending;      /* Calls that wait; more are refused. Default: 1024. */
   uint64_t max_inline_copy_bytes; /* Copied by the thread that asks. Default: 256 KiB. */
 } kvasir_options;
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what others link, and builds and runs programs that have nothing else: C++ with tensors and C
-# by CMake, C by pkg-config.
+# Installs what others link, and builds and runs programs that have nothing else: C++ with tensors
+# and C by CMake, C by pkg-config.
 #   run_installed_check.sh BUILD_DIRECTORY PYTHON_WITH_TORCH
 set -euo pipefail
 
@@ -29,5 +29,5 @@ cmake --build "$work/build"
 export PKG_CONFIG_PATH=$libraries/pkgconfig
 flags=$(pkg-config --define-variable=prefix="$work/prefix" --cflags --libs kvasir)
 # shellcheck disable=SC2086
-cc -std=c11 -Wall -Wextra -Werror -pedantic -O1 "$here/installed/buffers.c" -o "$work/buffers" $flags -pthread
+cc -std=c11 -Wall -Wextra -Werror -pedantic "$here/installed/buffers.c" -o "$work/buffers" $flags
 LD_LIBRARY_PATH=$libraries "$work/buffers"
