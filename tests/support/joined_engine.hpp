@@ -7,8 +7,6 @@
 #include "backends/object_index.hpp"
 #include "backends/object_index_reader.hpp"
 
-#include <doctest/doctest.h>
-
 #include <optional>
 #include <utility>
 
