@@ -56,14 +56,19 @@ object_index_reader::found object_index_reader::look_at(uint32_t number,
     auto same
       = at.digest_low.load(order) == digest.low && at.digest_high.load(order) == digest.high;
     auto flags = same ? at.flags.load(order) : 0;
-    slot where{at.offset_bytes.load(order), at.size_bytes.load(order),
-               at.generation.load(order)};
-    auto checksum = at.checksum.load(order);
+    indexed_object seen;
+    if (flags != 0)
+      seen
+        = {{at.offset_bytes.load(order), at.size_bytes.load(order), at.generation.load(order)},
+           at.checksum.load(order),
+           (flags & sealed_flag) != 0,
+           number,
+           version};
     if (at.version.load(std::memory_order_relaxed) != version)
       continue;
     if ((flags & used_flag) == 0 || flags >> epoch_shift != epoch)
       return found::no;
-    out = {where, checksum, (flags & sealed_flag) != 0, number, version};
+    out = seen;
     return found::yes;
   }
   return found::unknown;
@@ -82,6 +87,10 @@ object_index_reader::found object_index_reader::find(const index_digest& digest,
       result = found::unknown;
   }
   return overflows_[set].load(std::memory_order_acquire) != 0 ? found::unknown : result;
+}
+
+void object_index_reader::prefetch(const index_digest& digest) const noexcept {
+  __builtin_prefetch(&entries_[set_of(digest, set_count_) * ways]);
 }
 
 bool object_index_reader::still(const indexed_object& object) const noexcept {

@@ -47,6 +47,9 @@ public:
   /// trust the writer compares it with the pool's size.
   found find(const index_digest& digest, indexed_object& out) const noexcept;
 
+  /// Lets the memory come closer that `find` will look at: of use some chunks ahead.
+  void prefetch(const index_digest& digest) const noexcept;
+
   /// Whether nothing happened to the entry since it was found. If the slot was published in
   /// between, it is held now.
   bool still(const indexed_object& object) const noexcept;

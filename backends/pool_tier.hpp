@@ -77,9 +77,18 @@ private:
     return tenants_.policy(record.tenant);
   }
 
+  /// What one allocation may still do.
+  struct effort {
+    size_t& evictions; ///< Including those that are skipped.
+    size_t skips = max_skips;
+    std::vector<uint32_t> spared{}; ///< Engines read these. They go back as ones just used.
+    bool looked = false;            ///< At what engines let go and touched.
+  };
+
   /// Memory for a claim, its tenant's limit kept. Errors: as `reserve`.
   caf::expected<slot_allocator::block> make_room(const object_claim& claim,
                                                  size_t& evict_budget);
+  caf::expected<slot_allocator::block> make_room(const object_claim& claim, effort& left);
 
   /// Whether nothing but the policy's choice stands between this object and eviction.
   static bool evictable(const object_record& record) noexcept;
@@ -89,18 +98,11 @@ private:
   void join_parent(object_record& child, uint64_t parent_hash);
   void leave_parent(object_record& child);
 
-  /// What one allocation may still do.
-  struct effort {
-    size_t& evictions; ///< Including those that are skipped.
-    size_t skips = max_skips;
-    bool looked = false; ///< At what engines let go and touched.
-  };
-
   /// Evicts `victim`, and its neighbours in the pool if free memory lies scattered.
   void evict(uint32_t victim, uint64_t wanted_bytes, effort& left);
 
-  /// @returns false if an engine reads it: then it stays, as one that was just used.
-  bool evict_one(uint32_t index);
+  /// @returns false if an engine reads it: then it stays.
+  bool evict_one(uint32_t index, effort& left);
   bool scattered() const noexcept;
 
   /// A neighbour in the pool that may be evicted, the smaller one; `none` if neither may.

@@ -46,6 +46,15 @@ void pool_tier::leave_parent(object_record& child) {
 caf::expected<slot_allocator::block> pool_tier::make_room(const object_claim& claim,
                                                           size_t& evict_budget) {
   effort left{evict_budget};
+  auto block = make_room(claim, left);
+  for (auto index : left.spared)
+    if (auto& record = table_[index]; evictable(record))
+      policy_of(record).insert(index, padded_bytes(record), record.key_hash);
+  return block;
+}
+
+caf::expected<slot_allocator::block> pool_tier::make_room(const object_claim& claim,
+                                                          effort& left) {
   if (auto tenant = tenants_.limited(claim.tenant)) {
     auto wanted = memory_bytes(claim.size_bytes);
     auto limit = tenants_.limit_bytes(*tenant);
@@ -59,8 +68,8 @@ caf::expected<slot_allocator::block> pool_tier::make_room(const object_claim& cl
       auto victim = tenants_.policy(*tenant).victim(is_held_);
       if (!victim)
         return caf::make_error(errc::out_of_memory);
-      --left.evictions;
-      if (!evict_one(*victim) && --left.skips == 0)
+      evict_one(*victim, left);
+      if (left.skips == 0)
         return caf::make_error(errc::out_of_memory);
     }
   }
@@ -89,13 +98,16 @@ bool pool_tier::evictable(const object_record& record) noexcept {
 
 /// The order counts: out of sight first, then the look at the board, then the end
 /// (docs/decisions/0011).
-bool pool_tier::evict_one(uint32_t index) {
+bool pool_tier::evict_one(uint32_t index, effort& left) {
   auto& record = table_[index];
+  --left.evictions;
   if (is_listed(record)) {
     index_->freeze(record.entry);
     if (board_->is_held(slot_of(index, record))) {
       index_->thaw(record.entry);
-      policy_of(record).insert(index, padded_bytes(record), record.key_hash);
+      policy_of(record).remove(index); // Until the allocation ends: nothing is looked at twice.
+      left.spared.push_back(index);
+      --left.skips;
       ++usage_.skipped_evictions;
       return false;
     }
@@ -135,12 +147,7 @@ void pool_tier::evict(uint32_t victim, uint64_t wanted_bytes, effort& left) {
   auto spread = scattered();
   for (auto next = victim; next != object_table::none;) {
     auto neighbour = spread && left.evictions > 1 ? neighbour_of(next) : object_table::none;
-    --left.evictions;
-    if (!evict_one(next)) {
-      --left.skips;
-      return;
-    }
-    if (allocator_.largest_free_bytes() >= wanted)
+    if (!evict_one(next, left) || allocator_.largest_free_bytes() >= wanted)
       return;
     next = neighbour;
   }

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "sim/storage_world.hpp"
+#include "sim/storage_engines.hpp"
 
 /// What clients do with the chunks of prompts: as engines, and worse.
 namespace kvasir::test {

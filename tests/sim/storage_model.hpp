@@ -4,6 +4,7 @@
 
 #include "actors/storage_manager.hpp"
 #include "backends/memory_tier.hpp"
+#include "backends/object_index_reader.hpp"
 #include "backends/slot_allocator.hpp"
 #include "messages/chunk_messages.hpp"
 #include "messages/storage_messages.hpp"
@@ -89,6 +90,13 @@ public:
     cleared_.erase(key);
   }
 
+  // -- engines that read without asking (storage_engine_model.hpp) ------------------------
+
+  void check_found(const object_key& key, object_index_reader::found answer,
+                   const indexed_object& object, bool overflowed);
+  void on_engine_hold(uint64_t id, const slot& where) { engine_holds_[id] = where; }
+  void on_engine_release(uint64_t id) { engine_holds_.erase(id); }
+
   /// What must hold between any two messages.
   void check_invariants() {
     if (auto wrong = tier_.audit(); !wrong.empty())
@@ -118,7 +126,7 @@ public:
     if (usage.used_bytes != readable)
       fail("memory leaked: " + std::to_string(usage.used_bytes) + " bytes are used, "
            + std::to_string(readable) + " readable");
-    if (usage.held_bytes != 0)
+    if (usage.held_bytes != 0 || usage.limbo_bytes != 0)
       fail("a hold is left over");
     if (!cleared_.empty())
       fail("an observer was never told of a clear");
@@ -441,6 +449,8 @@ private:
     };
     for (auto& [id, held] : leases_)
       note(held.where);
+    for (auto& [id, where] : engine_holds_)
+      note(where);
     for (auto& [key, object] : readable_)
       note(object.where);
     uint64_t end = 0;
@@ -468,6 +478,7 @@ private:
   std::set<std::string> observed_;
   std::set<std::string> cleared_; ///< Of these, what is gone and not yet told.
   std::map<std::string, uint64_t> limits_;
+  std::map<uint64_t, slot> engine_holds_;
   uint64_t evictions_ = 0;
   storage_status counts_;
 };

@@ -29,6 +29,7 @@ TEST_CASE("no seed makes the storage manager break what must hold") {
   if (auto seed = from_environment("KVASIR_SIM_SEED", 0); seed != 0)
     return must_pass(seed);
   storage_status sum;
+  uint64_t engine_holds = 0;
   for (uint64_t seed = 1; seed <= from_environment("KVASIR_SIM_SEEDS", 200); ++seed) {
     auto result = simulate(seed);
     CHECK_MESSAGE(result.failure.empty(), "KVASIR_SIM_SEED=", seed, ", step ", result.steps,
@@ -45,6 +46,10 @@ TEST_CASE("no seed makes the storage manager break what must hold") {
     sum.chunks_no_room += result.last.chunks_no_room;
     sum.prefix_chunks_held += result.last.prefix_chunks_held;
     sum.prefixes_cut += result.last.prefixes_cut;
+    sum.skipped_evictions += result.last.skipped_evictions;
+    sum.engine_touches += result.last.engine_touches;
+    sum.index_refused += result.last.index_refused;
+    engine_holds += result.engine_holds;
   }
   // A simulation in which nothing happens finds nothing.
   CHECK(sum.hits > 0);
@@ -58,11 +63,16 @@ TEST_CASE("no seed makes the storage manager break what must hold") {
   CHECK(sum.chunks_no_room > 0);
   CHECK(sum.prefix_chunks_held > 0);
   CHECK(sum.prefixes_cut > 0);
+  CHECK(sum.skipped_evictions > 0);
+  CHECK(sum.engine_touches > 0);
+  CHECK(sum.index_refused > 0);
+  CHECK(engine_holds > 0);
   MESSAGE("hits ", sum.hits, ", published ", sum.published, ", evicted ", sum.evicted_objects,
           ", aborted ", sum.aborted_writes, ", busy ", sum.rejected_busy, ", unknown leases ",
           sum.unknown_leases, ", chunks stored ", sum.chunks_stored, ", late ", sum.chunks_late,
           ", without room ", sum.chunks_no_room, ", held as prefixes ", sum.prefix_chunks_held,
-          ", prefixes cut ", sum.prefixes_cut);
+          ", prefixes cut ", sum.prefixes_cut, ", evictions skipped ", sum.skipped_evictions,
+          ", held by engines ", engine_holds, ", not indexed ", sum.index_refused);
 }
 
 TEST_CASE("the same seed gives the same run, message by message") {
@@ -76,10 +86,10 @@ TEST_CASE("the same seed gives the same run, message by message") {
 }
 
 TEST_CASE("each planted bug is found within 1000 seeds that the correct code passes") {
-  for (auto planted :
-       {fault::skipped_abort, fault::double_release, fault::stale_epoch, fault::lost_reply,
-        fault::overlapping_slot, fault::forgotten_hold, fault::published_abort,
-        fault::published_expiry, fault::forgotten_parent}) {
+  for (auto planted : {fault::skipped_abort, fault::double_release, fault::stale_epoch,
+                       fault::lost_reply, fault::overlapping_slot, fault::forgotten_hold,
+                       fault::published_abort, fault::published_expiry, fault::forgotten_parent,
+                       fault::unchecked_hold, fault::unseen_board}) {
     uint64_t seed = 0;
     storage_world::outcome found;
     while (found.failure.empty() && ++seed <= 1000)

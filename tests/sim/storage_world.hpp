@@ -7,13 +7,17 @@
 #include "backends/pool_tier.hpp"
 #include "sim/storage_chunk_model.hpp"
 #include "sim/storage_counts_model.hpp"
+#include "sim/storage_engine_model.hpp"
 #include "support/faulty_tier.hpp"
+#include "support/joined_engine.hpp"
 #include "support/simulation.hpp"
 
 #include <caf/scheduled_actor.hpp>
 
+#include <chrono>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -35,6 +39,7 @@ public:
     uint64_t answers = 0;
     uint64_t digest = 0; ///< Of all answers in order.
     storage_status last;
+    uint64_t engine_holds = 0; ///< Taken without asking.
   };
 
   storage_world(uint64_t seed, fault planted) : random_(seed), planted_(planted) {
@@ -48,11 +53,14 @@ public:
     options.max_waiting = between(1, 8);
     options.max_staged_bytes = between(1, 4) * pages_ * slot_allocator::page_bytes / 4;
     options.max_prefix_held_bytes = between(1, 4) * pages_ * slot_allocator::page_bytes / 4;
+    options.revisit_interval = revisit_interval;
     max_object_bytes_ = options.max_object_bytes;
     memory_.resize(pages_);
     auto tier = std::make_unique<pool_tier>(
       pages_ * slot_allocator::page_bytes,
       std::move(*make_eviction_policy(one_in(2) ? "lru" : "s3fifo")));
+    index_ = std::move(*object_index::create(between(1, 20)));
+    tier->share(*index_, planted == fault::unseen_board ? blind_board_ : board_);
     model_ = std::make_unique<storage_model>(*tier, options);
     sim_.box().observe = [this](uint64_t id, caf::message& answer) {
       on_answer(id, answer);
@@ -83,6 +91,9 @@ public:
     clients_.resize(between(2, 6));
     for (auto& client : clients_)
       client.owner = ++last_owner_;
+    engines_.resize(one_in(2) ? 0 : between(1, 3));
+    for (auto& engine : engines_)
+      engine.side.emplace(*index_, board_);
     usable_pages_ = between(0, pages_);
     send_growth();
     if (crowded)
@@ -109,6 +120,7 @@ public:
     result.answers = answers_;
     result.digest = digest_;
     result.last = last_status_;
+    result.engine_holds = last_engine_hold_;
     return result;
   }
 
@@ -117,6 +129,12 @@ private:
     write_lease lease;
     uint64_t tag = 0;
     uint64_t written_pages = 0;
+  };
+
+  struct engine_hold {
+    uint64_t id = 0;
+    indexed_object object;
+    uint32_t record = 0;
   };
 
   struct client_state {
@@ -131,6 +149,14 @@ private:
     std::vector<read_lease> unhashed{}; ///< Held to be hashed.
     std::vector<lease_id> prefix_holds{};
     std::vector<lease_id> spent{}; ///< Leases it ended, to end them again.
+  };
+
+  /// A process that reads without asking.
+  struct engine_state {
+    std::optional<joined_engine> side{};
+    std::optional<indexed_object> found{}; ///< On its way to be held ...
+    std::optional<uint32_t> published{};   ///< ... and this far.
+    std::vector<engine_hold> holds{};
   };
 
   struct sender {
@@ -159,8 +185,10 @@ private:
   void step() {
     auto who = random_() % clients_.size();
     auto& client = clients_[who];
-    auto dice = between(0, 12);
-    if (dice < 3)
+    auto dice = between(0, 15);
+    if (dice > 12)
+      act_as_engine();
+    else if (dice < 3)
       act(who);
     else if (dice < 6)
       deliver(client);
@@ -291,6 +319,15 @@ private:
   }
   std::vector<object_key> any_chunks();
 
+  // storage_engines.hpp
+  void act_as_engine();
+  void begin_engine_hold(engine_state& self);
+  void finish_engine_hold(engine_state& self);
+  void end_engine_hold(engine_state& self, const engine_hold& held);
+  void end_engine(engine_state& self);
+  void verify(const indexed_object& held);
+  void pass_time();
+
   object_layout any_layout() { return {static_cast<int32_t>(between(0, 4)), 1, {}}; }
 
   uint64_t any_size() {
@@ -414,6 +451,9 @@ private:
     for (size_t who = 0; who < clients_.size(); ++who)
       end_client(who);
     deliver_all();
+    for (auto& engine : engines_)
+      end_engine(engine);
+    pass_time();
     send(0, get_storage_status{});
     deliver_all();
     if (!ok())
@@ -441,14 +481,21 @@ private:
       handle_one();
   }
 
+  static constexpr std::chrono::milliseconds revisit_interval{10};
+
   std::mt19937_64 random_;
   fault planted_;
+  std::unique_ptr<object_index> index_; ///< This and the boards outlive the tier.
+  hold_board board_;
+  hold_board blind_board_; ///< Which no engine joins.
   simulation sim_;
   std::unique_ptr<storage_model> model_;
   storage_manager_actor manager_;
   caf::scheduled_actor* mailbox_ = nullptr;
   caf::strong_actor_ptr door_;
   std::vector<client_state> clients_;
+  std::vector<engine_state> engines_;
+  uint64_t last_engine_hold_ = 0;
   std::vector<uint64_t> memory_; ///< What each page of the pool holds.
   std::vector<sender> senders_;  ///< By request id - 1.
   uint64_t pages_ = 0;

@@ -26,6 +26,8 @@ enum class fault : uint8_t {
   published_abort,  ///< A torn write becomes readable.
   published_expiry, ///< A write that expired becomes readable.
   forgotten_parent, ///< A chunk can be evicted before its child.
+  unchecked_hold,   ///< An engine reads what it found without looking again.
+  unseen_board,     ///< Nobody looks at what engines hold.
 };
 
 constexpr std::string_view to_string(fault what) {
@@ -50,6 +52,10 @@ constexpr std::string_view to_string(fault what) {
       return "a published expiry";
     case fault::forgotten_parent:
       return "a forgotten parent";
+    case fault::unchecked_hold:
+      return "an unchecked hold";
+    case fault::unseen_board:
+      return "an unseen board";
   }
   return "?";
 }

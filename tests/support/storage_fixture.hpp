@@ -46,6 +46,8 @@ public:
     storage_manager_options options{8 * page, 16 * page, 16 * page, 8, 12 * page, 12 * page};
     const char* policy = "lru";
     std::vector<object_change>* changes = nullptr; ///< Where an observer notes what it is told.
+    object_index* index = nullptr; ///< With `board`: engines read without asking.
+    hold_board* board = nullptr;
   };
 
   storage_fixture() : storage_fixture(setup{}) {}
@@ -54,6 +56,8 @@ public:
     auto tier = std::make_unique<pool_tier>(how.pages * page,
                                             std::move(*make_eviction_policy(how.policy)));
     tier_ = tier.get();
+    if (how.index != nullptr)
+      tier->share(*how.index, *how.board);
     object_observer_actor observer;
     if (how.changes != nullptr)
       observer = sim.system().spawn(noting_observer, how.changes);

@@ -232,7 +232,7 @@ TEST_CASE_FIXTURE(fixture, "readers see whole entries only, whatever the writer 
       }
     });
   std::vector<std::optional<uint32_t>> entries(4);
-  for (uint64_t generation = 4; generation < 40'000 || (seen < 1000 && generation < 40'000'000);
+  for (uint64_t generation = 4; generation < 4'000'000 || (seen < 1000 && generation < 40'000'000);
        ++generation) {
     auto& entry = entries[generation % 4];
     if (entry)

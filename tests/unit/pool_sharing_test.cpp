@@ -136,6 +136,20 @@ TEST_CASE("a pool of which engines read everything has no room, and has it again
   }
 }
 
+TEST_CASE("chunks that engines read do not keep others' from giving way") {
+  fixture all{300, "lru", 400};
+  for (uint64_t i = 0; i < 300; ++i) { // The largest tenant's; all are read.
+    auto object = all.reserve(chunk(i), 1, i < 200 ? "a" : "b");
+    REQUIRE(!all.tier.publish(object->handle, 1, memory_tier::conflict::keep));
+    if (i < 200)
+      REQUIRE(all.engine.acquire(chunk(i)));
+  }
+  REQUIRE(all.reserve({"value"}));
+  CHECK(all.tier.usage().skipped_evictions == 200);
+  CHECK(all.tier.usage().evicted_objects == 1);
+  CHECK(all.find(200) == found::no);
+}
+
 TEST_CASE_FIXTURE(fixture, "a large object does not push out neighbours that an engine reads") {
   for (uint64_t i = 0; i < 8; ++i)
     REQUIRE(store(i));
