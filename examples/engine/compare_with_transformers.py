@@ -6,9 +6,6 @@ tolerance, and the most likely token the same wherever transformers itself has a
 """
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +15,7 @@ sys.path.insert(0, str(HERE.parent / "smollm2"))
 
 import numpy as np
 import torch
+from engine_process import EngineProcess
 from model import Model
 from tokenizers import pre_tokenizers
 
@@ -43,27 +41,6 @@ HARD_TEXTS = [
 ]
 
 
-class Engine:
-    def __init__(self, program: str, model: str, directory: Path) -> None:
-        self.command = [program, "--model", model]
-        self.directory = directory
-
-    def run(self, role: str, texts: list[str], *options: str) -> list[dict]:
-        files = []
-        for index, text in enumerate(texts):
-            files.append(self.directory / f"{role}_{index}.txt")
-            files[-1].write_bytes(text.encode())
-        # Threads that spin while they wait slow everything else on the machine down.
-        output = subprocess.run(
-            [*self.command, role, *options, *files],
-            env=os.environ | {"OMP_WAIT_POLICY": "passive"},
-            stdout=subprocess.PIPE,
-            check=True,
-            timeout=300,
-        ).stdout
-        return [json.loads(line) for line in output.splitlines()]
-
-
 def load_model() -> Model:
     model = Model()
     # transformers' reader of GGUF forgets that SmolLM2 takes digits one by one.
@@ -76,7 +53,7 @@ def load_model() -> Model:
     return model
 
 
-def compare_tokens(engine: Engine, model: Model, texts: list[str]) -> None:
+def compare_tokens(engine: EngineProcess, model: Model, texts: list[str]) -> None:
     for text, got in zip(texts, engine.run("tokenize", texts), strict=True):
         expected = model.tokenizer(text)["input_ids"]
         if got["tokens"] != expected:
@@ -95,7 +72,7 @@ def reference(model: Model, tokens: list[int], count: int) -> tuple[np.ndarray, 
     return logits.numpy(), answer[: answer.index(end)] if end in answer else answer
 
 
-def compare_answer(engine: Engine, model: Model, text: str, count: int) -> None:
+def compare_answer(engine: EngineProcess, model: Model, text: str, count: int) -> None:
     file = engine.directory / "logits"
     got = engine.run("decode", [text], "--tokens", str(count), "--logits", str(file))[0]
     tokens = model.tokenizer(text)["input_ids"]
@@ -131,7 +108,7 @@ def main() -> None:
     prompts = [CONVERSATION.format(question=question) for question in QUESTIONS]
     prompts.append(CONVERSATION.format(question=f"{document[:900]}\n\nSum it up."))
     with tempfile.TemporaryDirectory() as directory:
-        engine = Engine(arguments.program, arguments.model, Path(directory))
+        engine = EngineProcess(arguments.program, arguments.model, Path(directory))
         compare_tokens(engine, model, [*HARD_TEXTS, document, *prompts])
         for prompt in prompts:
             compare_answer(engine, model, prompt, arguments.tokens)

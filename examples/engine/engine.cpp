@@ -32,11 +32,17 @@ struct settings {
   size_t new_tokens = 32;
 };
 
-/// Ends the program: in `main` there is nobody who could do better.
+std::string text_of(const caf::error& why) {
+  auto& context = why.context();
+  return context.match_elements<std::string>() ? context.get_as<std::string>(0)
+                                               : to_string(why);
+}
+
+/// Ends the program with the error's text: here is nobody who could do better.
 template <class T>
 T value_or_exit(caf::expected<T> got) {
   if (!got)
-    throw std::runtime_error{to_string(got.error())};
+    throw std::runtime_error{text_of(got.error())};
   return std::move(*got);
 }
 
@@ -97,19 +103,17 @@ void serve(const settings& given, size_t max_new_tokens) {
   inference_engine engine{std::move(model), *cache, max_tokens};
 
   std::ofstream logits;
-  if (!given.logits.empty()) {
-    logits.exceptions(std::ios::failbit | std::ios::badbit);
+  if (!given.logits.empty())
     logits.open(given.logits, std::ios::binary);
-  }
   for (auto& path : given.prompts) {
     request next{.tokens = value_or_exit(words.encode(read_text(path))),
                  .max_new_tokens = max_new_tokens,
                  .end_token = words.end_token(),
-                 .logits = logits.is_open() ? &logits : nullptr};
+                 .logits = given.logits.empty() ? nullptr : &logits};
     print(path, value_or_exit(engine.serve(next)), words);
   }
-  if (logits.is_open())
-    logits.close(); // Throws if something could not be written.
+  if (!given.logits.empty() && !logits.flush())
+    throw std::runtime_error{"cannot write " + given.logits};
 }
 
 } // namespace

@@ -30,7 +30,7 @@ uint64_t size_of(uint32_t type) {
 }
 
 caf::error malformed(std::string what) {
-  return caf::make_error(errc::malformed_frame, "not a usable GGUF file: " + std::move(what));
+  return caf::make_error(errc::malformed_frame, "no usable GGUF file: " + std::move(what));
 }
 
 std::string quoted(std::string_view name) {
@@ -115,7 +115,7 @@ caf::expected<tensor_entry> read_tensor_entry(byte_cursor& from, uint64_t file_s
   auto type = from.number<uint32_t>();
   result.offset = from.number<uint64_t>();
   if (!from.ok() || !numbers)
-    return wrong("is cut off or has an impossible shape");
+    return wrong("is cut off, empty, or larger than any this file can hold");
   auto block = block_of(type);
   if (!block)
     return wrong("has type " + std::to_string(type) + ", only F32, Q4_1 and Q8_0 are read");
@@ -169,6 +169,8 @@ caf::expected<gguf_file> gguf_file::parse(std::span<const std::byte> bytes) {
     return malformed("version " + std::to_string(found) + ", not 3");
   auto tensor_count = from.number<uint64_t>();
   auto value_count = from.number<uint64_t>();
+  if (!from.ok())
+    return malformed("it ends within its header");
   if (auto why = result.parse_metadata(from, value_count))
     return why;
   if (auto why = result.parse_tensors(from, tensor_count))

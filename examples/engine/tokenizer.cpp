@@ -39,8 +39,11 @@ std::optional<std::string> bytes_of(std::string_view written) {
   std::string result;
   for (size_t i = 0; i < written.size(); ++i) {
     unsigned character = static_cast<unsigned char>(written[i]);
-    if (character >= 0xc0 && character < 0xe0 && i + 1 < written.size())
+    if (character >= 0x80) { // All of them are of two bytes of UTF-8.
+      if (character >> 5 != 0b110 || i + 1 == written.size())
+        return std::nullopt;
       character = (character & 0x1f) << 6 | (static_cast<unsigned char>(written[++i]) & 0x3f);
+    }
     auto found = byte_of.find(character);
     if (found == byte_of.end())
       return std::nullopt;
