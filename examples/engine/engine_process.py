@@ -25,7 +25,7 @@ class EngineProcess:
             [self.program, "--model", self.model, role, *options, *files],
             env=os.environ | {"OMP_WAIT_POLICY": "passive"},
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=TIMEOUT_SECONDS,
         )
 
@@ -34,4 +34,5 @@ class EngineProcess:
         ended = self.start(role, texts, *options)
         if ended.returncode != 0:
             raise SystemExit(f"{role} ended with {ended.returncode}: {ended.stderr}")
-        return [json.loads(line) for line in ended.stdout.splitlines()]
+        # Not splitlines: it would also split at characters inside of a text.
+        return [json.loads(line) for line in ended.stdout.removesuffix("\n").split("\n")]

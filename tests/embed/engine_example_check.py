@@ -5,7 +5,7 @@ Requests with a common prefix compute only the rest, and get the same bits as wi
 """
 
 import argparse
-import os.path
+import os
 import struct
 import sys
 import tempfile
@@ -76,53 +76,56 @@ def check_cache(engine: EngineProcess) -> None:
     )
 
 
-def broken_files(model: bytes) -> dict[str, bytes]:
-    def patched(offset: int, value: bytes) -> bytes:
-        return model[:offset] + value + model[offset + len(value) :]
+def patches(model: bytes) -> dict[str, tuple[int, bytes]]:
+    """What is written where into a good file."""
 
-    def behind(text: bytes, skip: int = 0) -> int:
+    def behind(text: bytes, skip: int) -> int:
         return model.index(text) + len(text) + skip
 
     many = struct.pack("<Q", 2**64 - 1)
-    shape_of = behind(b"blk.3.attn_k.weight", 4)
-    files = {
-        f"cut off after {size} bytes": model[:size] for size in (1, 23, 1000, 900_000, 9_000_000)
+    shape = behind(b"blk.3.attn_k.weight", 4)
+    kv_heads = behind(b"llama.attention.head_count_kv", 4)
+    return {
+        "another magic": (0, b"GGML"),
+        "another version": (4, struct.pack("<I", 4)),
+        "2^64 - 1 tensors": (8, many),
+        "2^64 - 1 values": (16, many),
+        "a text of 2^64 - 1 bytes": (24, many),
+        "2^64 - 1 merges": (behind(b"tokenizer.ggml.merges", 8), many),
+        "an endless dimension": (shape, many),
+        "a dimension of 0": (shape, bytes(8)),
+        "an unknown tensor type": (shape + 16, struct.pack("<I", 99)),
+        "a tensor far away": (shape + 20, many),
+        "no KV heads": (kv_heads, bytes(4)),
+        "KV heads of another model": (kv_heads, struct.pack("<I", 9)),
     }
-    files |= {
-        "the last byte missing": model[:-1],
-        "another magic": patched(0, b"GGML"),
-        "another version": patched(4, struct.pack("<I", 4)),
-        "2^64 - 1 tensors": patched(8, many),
-        "2^64 - 1 values": patched(16, many),
-        "a text of 2^64 - 1 bytes": patched(24, many),
-        "2^64 - 1 merges": patched(behind(b"tokenizer.ggml.merges", 8), many),
-        "an endless dimension": patched(shape_of, many),
-        "a dimension of 0": patched(shape_of, bytes(8)),
-        "an unknown tensor type": patched(shape_of + 16, struct.pack("<I", 99)),
-        "a tensor far away": patched(shape_of + 20, many),
-        "no KV heads": patched(behind(b"llama.attention.head_count_kv", 4), bytes(4)),
-        "KV heads of another model": patched(
-            behind(b"llama.attention.head_count_kv", 4), struct.pack("<I", 9)
-        ),
-    }
-    return files
+
+
+def check_refused(engine: EngineProcess, name: str) -> None:
+    ended = engine.start("prefill", ["x"])
+    check(
+        ended.returncode == 1
+        and ended.stdout == ""
+        and "GGUF" in ended.stderr
+        and len(ended.stderr.splitlines()) == 1,
+        f"{name}: {ended.returncode}, {ended.stderr.strip()}",
+    )
 
 
 def check_broken_files(engine: EngineProcess, model: Path) -> None:
-    broken = engine.directory / "broken.gguf"
-    for name, content in broken_files(model.read_bytes()).items():
-        broken.write_bytes(content)
-        damaged = EngineProcess(engine.program, str(broken), engine.directory)
-        ended = damaged.start("prefill", ["x"])
-        check(
-            ended.returncode == 1
-            and ended.stdout == ""
-            and "GGUF" in ended.stderr
-            and len(ended.stderr.splitlines()) == 1,
-            f"{name}: {ended.returncode}, {ended.stderr.strip()}",
-        )
-    missing = EngineProcess(engine.program, str(engine.directory / "none"), engine.directory)
-    check(missing.start("prefill", ["x"]).returncode == 1, "no file: an error")
+    path = engine.directory / "broken.gguf"
+    broken = EngineProcess(engine.program, str(path), engine.directory)
+    check(broken.start("prefill", ["x"]).returncode == 1, "no file: an error")
+    content = model.read_bytes()
+    path.write_bytes(content)
+    with path.open("r+b") as file:
+        for name, (offset, wrong) in patches(content).items():
+            os.pwrite(file.fileno(), wrong, offset)
+            check_refused(broken, name)
+            os.pwrite(file.fileno(), content[offset : offset + len(wrong)], offset)
+        for size in (len(content) - 1, 9_000_000, 900_000, 1000, 23, 1):
+            os.truncate(file.fileno(), size)
+            check_refused(broken, f"cut off after {size} bytes")
 
 
 def main() -> None:
