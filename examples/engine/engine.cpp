@@ -27,6 +27,7 @@ struct settings {
   std::string model;
   std::vector<std::string> prompts; ///< Files.
   std::string logits;               ///< A file, or empty.
+  std::string node; ///< The socket of a kvasird, or empty.
   uint64_t pool_bytes = 512 << 20;
   size_t max_tokens = 4096;
   size_t new_tokens = 32;
@@ -98,6 +99,7 @@ void serve(const settings& given, size_t max_new_tokens) {
   auto words = value_or_exit(tokenizer::load(file));
   llama_decoder model{value_or_exit(llama_weights::load(file))};
   auto options = cache_options(name_of(file), model.shape(), given.pool_bytes);
+  options.node = given.node;
   auto cache = value_or_exit(engine_client::open(options));
   auto max_tokens = std::min(given.max_tokens, static_cast<size_t>(model.shape().context));
   inference_engine engine{std::move(model), *cache, max_tokens};
@@ -122,7 +124,9 @@ int main(int argc, char** argv) {
   settings given;
   CLI::App app{"A small inference engine with kvasir's KV cache inside"};
   app.add_option("--model", given.model, "GGUF file of a SmolLM2")->required();
-  app.add_option("--pool-size", given.pool_bytes, "memory of the cache")
+  app.add_option("--node", given.node,
+                 "kvasird's --engine-socket: share its cache, instead of one in this process");
+  app.add_option("--pool-size", given.pool_bytes, "memory of the cache in this process")
     ->transform(CLI::AsSizeValue{false})
     ->capture_default_str();
   app.add_option("--max-tokens", given.max_tokens, "of a prompt and its answer together")
