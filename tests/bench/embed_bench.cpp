@@ -1,8 +1,10 @@
-// An embedded client beside memcpy, in one process: interleaved rounds, the median of which is printed
-// with its range as a table, and all of which go into a JSON file (docs/performance.md).
+// Embedded clients beside memcpy, with a cache of their own and joined to a kvasird: interleaved rounds, the
+// median of which is printed with its range as a table, and all of which go into a JSON file
+// (docs/performance.md).
 
 #include "actors/embedding/engine_client.hpp"
 #include "latency_histogram.hpp"
+#include "node_process.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -72,9 +74,11 @@ T must(caf::expected<T> got) {
   return std::move(*got);
 }
 
+/// @param node a kvasird's socket, or empty
 std::unique_ptr<kvasir::engine_client> open(uint32_t layers, uint32_t slots, uint32_t hidden,
-                                            bool verify) {
+                                            bool verify, const std::string& node) {
   kvasir::engine_options options;
+  options.node = node;
   options.model = "bench";
   options.layout = {kvasir::tensor_dtype::bfloat16, false, layers, slots, hidden, slots};
   options.pool_bytes = 1ull << 30;
@@ -108,7 +112,7 @@ public:
   static constexpr size_t num_prompts = 256;
   static constexpr size_t chunks = 8;
 
-  hits() {
+  explicit hits(const std::string& node) : client_(open(4, 16, 256, true, node)) { // 64 KiB
     const tensors kv(chunks, chunk_of(*client_));
     for (size_t i = 0; i < num_prompts; ++i) {
       prompts_.push_back(prompt_of(*client_, i, chunks));
@@ -169,7 +173,7 @@ public:
   }
 
 private:
-  std::unique_ptr<kvasir::engine_client> client_ = open(4, 16, 256, true); // 64 KiB
+  std::unique_ptr<kvasir::engine_client> client_;
   std::vector<kvasir::prompt> prompts_;
   std::vector<kvasir::prompt> first_chunks_;
 };
@@ -180,7 +184,8 @@ public:
   static constexpr double chunk_gb = (32 << 20) / 1e9;
   static constexpr size_t num_tensors = 8;
 
-  explicit copies(bool verify) : client_(open(32, 256, 1024, verify)) {
+  explicit copies(bool verify, const std::string& node = {})
+    : client_(open(32, 256, 1024, verify, node)) {
     for (size_t i = 0; i < num_tensors; ++i) {
       tensors_.push_back(chunk_of(*client_));
       prompts_.push_back(prompt_of(*client_, i, 1));
@@ -241,10 +246,12 @@ int main(int argc, char** argv) try {
   double secs = 0.5;
   bool quick = false;
   std::string out;
-  CLI::App app{"Measures an embedded client beside memcpy."};
+  std::string kvasird;
+  CLI::App app{"Measures embedded clients beside memcpy."};
   app.add_option("--rounds", rounds, "Interleaved rounds")->check(CLI::Range(1, 1000));
   app.add_option("--secs", secs, "Seconds a cell and round")->check(CLI::Range(0.01, 60.0));
   app.add_flag("--quick", quick, "2 rounds of 0.05 s: only checks that all runs");
+  app.add_option("--kvasird", kvasird, "The program that the joined clients join")->required();
   app.add_option("--out", out, "Where all samples go, as JSON");
   CLI11_PARSE(app, argc, argv);
   if (quick) {
@@ -252,52 +259,37 @@ int main(int argc, char** argv) try {
     secs = 0.05;
   }
 
-  hits small;
+  const kvasir::bench::node_process small_node{kvasird, 16};
+  const kvasir::bench::node_process large_node{kvasird, 256};
+  hits small{{}};
+  hits joined{small_node.socket()};
   copies verified{true};
   copies unverified{false};
+  copies shared{true, large_node.socket()};
   const auto cores = std::max(std::thread::hardware_concurrency(), 1U);
-  const std::vector<cell> cells{
-    {"lookup, 1 chunk", "op/s",
-     [&](double s) {
-       return small.one(s);
-     }},
-    {"lookup, 8 chunks", "op/s",
-     [&](double s) {
-       return small.eight(s);
-     }},
-    {"lookup, 8 chunks, hashed each time", "op/s",
-     [&](double s) {
-       return small.from_tokens(s);
-     }},
-    {"view, 8 chunks", "op/s",
-     [&](double s) {
-       return small.views(s);
-     }},
-    {"load, 64 KiB", "op/s",
-     [&](double s) {
-       return small.load(s);
-     }},
-    {"lookup, 1 chunk, a thread per core", "op/s",
-     [&](double s) {
-       return small.threads(s, cores);
-     }},
-    {"memcpy, 32 MiB", "GB/s",
-     [&](double s) {
-       return verified.memcpy_rate(s);
-     }},
-    {"store, 32 MiB", "GB/s",
-     [&](double s) {
-       return verified.store(s);
-     }},
-    {"load, 32 MiB", "GB/s",
-     [&](double s) {
-       return verified.load(s);
-     }},
-    {"load, 32 MiB, not verified", "GB/s",
-     [&](double s) {
-       return unverified.load(s);
-     }},
+  std::vector<cell> cells{{"memcpy, 32 MiB", "GB/s", [&](double s) {
+                             return verified.memcpy_rate(s);
+                           }}};
+  auto add = [&](const std::string& name, const char* unit, std::function<sample(double)> run) {
+    cells.push_back({name, unit, std::move(run)});
   };
+  auto add_modes = [&](const std::string& name, sample (hits::*run)(double)) {
+    add(name, "op/s", [&, run](double s) { return (small.*run)(s); });
+    add(name + ", joined", "op/s", [&, run](double s) { return (joined.*run)(s); });
+  };
+  add_modes("lookup, 1 chunk", &hits::one);
+  add_modes("lookup, 8 chunks", &hits::eight);
+  add_modes("lookup, 8 chunks, hashed each time", &hits::from_tokens);
+  add_modes("view, 8 chunks", &hits::views);
+  add_modes("load, 64 KiB", &hits::load);
+  const std::string on_all_cores = "lookup, 1 chunk, a thread per core";
+  add(on_all_cores, "op/s", [&](double s) { return small.threads(s, cores); });
+  add(on_all_cores + ", joined", "op/s", [&](double s) { return joined.threads(s, cores); });
+  add("store, 32 MiB", "GB/s", [&](double s) { return verified.store(s); });
+  add("store, 32 MiB, joined", "GB/s", [&](double s) { return shared.store(s); });
+  add("load, 32 MiB", "GB/s", [&](double s) { return verified.load(s); });
+  add("load, 32 MiB, joined", "GB/s", [&](double s) { return shared.load(s); });
+  add("load, 32 MiB, not verified", "GB/s", [&](double s) { return unverified.load(s); });
   std::vector<std::vector<sample>> samples(cells.size());
   for (auto round = 0; round < rounds; ++round)
     for (size_t i = 0; i < cells.size(); ++i)
@@ -318,7 +310,7 @@ int main(int argc, char** argv) try {
     if (cells[i].unit == "GB/s") {
       auto ratios = rates;
       for (size_t r = 0; r < ratios.size(); ++r)
-        ratios[r] /= samples[6][r].rate;
+        ratios[r] /= samples[0][r].rate;
       of_memcpy = median_text(ratios);
     }
     std::printf("| %s | %s | %s | %s | %s | %s |\n", cells[i].name.c_str(),

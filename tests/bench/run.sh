@@ -7,9 +7,9 @@ cd "$(dirname "$0")/../.."
 if [[ ${1:-} == embed ]]; then
   tests/python_env.sh
   cmake --preset release -DKVASIR_WITH_TORCH=ON
-  cmake --build --preset release --parallel "${JOBS:-$(nproc)}" --target embed_bench
+  cmake --build --preset release --parallel "${JOBS:-$(nproc)}" --target embed_bench kvasird
   mkdir -p build/bench
-  exec build/release/bin/embed_bench --out build/bench/embed.json "${@:2}"
+  exec build/release/bin/embed_bench --kvasird build/release/bin/kvasird --out build/bench/embed.json "${@:2}"
 fi
 cmake --preset release
 cmake --build --preset release --parallel "${JOBS:-$(nproc)}" \
