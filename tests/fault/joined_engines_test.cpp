@@ -2,6 +2,7 @@
 #include "messages/join_protocol.hpp"
 #include "support/byte_engine.hpp"
 #include "support/daemon.hpp"
+#include "support/mp_client.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/worker_process.hpp"
 
@@ -335,4 +336,39 @@ TEST_CASE("a reservation that is not finished in time gives up its key") {
   joined_daemon::wait([&] { return other.store(5, 1) == 1; });
   CHECK(served.metric("kvasir_join_expired_writes_total") == 1);
   CHECK(byte_engine::is_exact(other.lookup(5, 1), 5));
+}
+
+TEST_CASE("what an engine stored over MP a joined one finds, and the other way round") {
+  scratch_folder folder;
+  auto socket = folder / "engines.sock";
+  running_daemon served{{"--engine-socket", socket, "--chunk-size",
+                         std::to_string(chunk_tokens), "--shm", "on", "--lm-port", "off"}};
+  mp_client over_mp{served.mp_port()};
+  REQUIRE(over_mp.enroll(1));
+  test::chunk_range stored{.prompt = 1, .last = 3};
+  joined_daemon::wait([&] { return over_mp.store(stored); });
+
+  engine_options options;
+  options.model = stored.model;
+  options.layout = {tensor_dtype::float16, false, 2, chunk_tokens, 128, chunk_tokens};
+  options.node = socket;
+  auto core = engine_core::open(options, nullptr);
+  REQUIRE(core);
+  byte_client joined{*core};
+  auto held = joined.lookup(joined.make_prompt(stored.tokens()), {}).get();
+  REQUIRE(held);
+  REQUIRE(held->chunks() == 3);
+  for (uint32_t i = 0; i < 3; ++i) {
+    auto found = held->holds()->bytes(i);
+    CHECK(bytes(found.begin(), found.end()) == chunk_value(stored, i, over_mp.layout));
+  }
+
+  test::chunk_range other{.prompt = 2, .last = 2, .request = "other"};
+  auto data = std::make_shared<std::vector<bytes>>(chunk_values(other, over_mp.layout));
+  store_call::source from{{(*data)[0], (*data)[1]}, data};
+  auto done = joined.store(joined.make_prompt(other.tokens()), std::move(from), 0, {}).get();
+  REQUIRE(done);
+  CHECK(done->resident == 2);
+  CHECK(over_mp.exact_prefix(other) == 2);
+  joined.close();
 }
