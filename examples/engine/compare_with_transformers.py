@@ -92,7 +92,8 @@ def compare_answer(
     clear = best - second > 2 * LOGIT_TOLERANCE
     same = logits.argmax(1) == expected.argmax(1)
     print(
-        f"  {len(expected):4} positions: largest logit difference {difference:.1e}, "
+        f"  {len(expected):4} positions: logits up to {np.abs(expected).max():.0f}, "
+        f"largest difference {difference:.1e}, "
         f"the same favourite in {same.sum()}; {len(expected_answer)} tokens of answer: "
         f"{'equal' if answer == expected_answer else 'different'}",
         flush=True,

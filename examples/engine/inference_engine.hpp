@@ -11,9 +11,9 @@
 
 namespace kvasir::example {
 
-/// Tokens of a chunk of the cache, of a block of the engine, and of a forward pass. That they are one
-/// number has a reason: rounding depends on how many rows are computed together, and so a chunk has
-/// the same bits whoever computed it, and an answer is the same with and without the cache.
+/// Tokens of a chunk of the cache, of a block of the engine, and of a forward pass. They are one
+/// number because rounding depends on how many rows are computed together: so a chunk has the same
+/// bits whoever computed it, and an answer is the same with and without the cache.
 inline constexpr uint32_t chunk_tokens = 32;
 
 /// What the cache has to know of this engine.
@@ -22,10 +22,12 @@ engine_options cache_options(std::string model, const llama_shape& shape, uint64
 
 struct request {
   std::vector<uint32_t> tokens; ///< The prompt.
-  size_t max_new_tokens = 0;    ///< 0: the prompt's KV is computed and stored, and that is all.
-  std::optional<uint32_t> end_token; ///< Ends the answer, and is not part of it.
-  std::ostream* logits
-    = nullptr; ///< Gets those of all prompt tokens computed: float32, row by row.
+  /// 0: the prompt's KV is computed and stored, and that is all.
+  size_t max_new_tokens = 0;
+  /// Ends the answer, and is not part of it.
+  std::optional<uint32_t> end_token;
+  /// Gets the logits of all prompt tokens that are computed: float32, row by row.
+  std::ostream* logits = nullptr;
 };
 
 struct answer {

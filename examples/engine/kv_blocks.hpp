@@ -11,8 +11,9 @@
 
 namespace kvasir::example {
 
-/// The engine's KV memory: blocks of a fixed number of tokens, [2, layers, slots, hidden] each. That
-/// is the layout of a kvasir chunk: chunks are loaded into blocks and stored from them as they are.
+/// The engine's KV memory: blocks of a fixed number of tokens, [2, layers, slots, hidden] each.
+/// That is the layout of a chunk of the cache: chunks are loaded into blocks, and stored from them,
+/// as they are.
 ///
 /// Threading: not thread-safe.
 class kv_blocks {

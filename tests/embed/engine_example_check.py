@@ -65,7 +65,7 @@ def check_cache(engine: EngineProcess) -> None:
     rows = rows[counts[0][1] :][: counts[1][1]]
     reference = np.fromfile(alone_file, np.int32).reshape(-1, VOCABULARY)[shared:]
     check(alone["reused_tokens"] == 0, "without the cache nothing is reused")
-    check(np.array_equal(rows, reference), f"the {len(rows)} logits that both computed are bit-equal")
+    check(np.array_equal(rows, reference), f"all {len(rows)} logits computed by both are bit-equal")
     check(cached[1]["tokens"] == alone["tokens"], "the answers are the same tokens")
     check(cached[0]["tokens"] == cached[2]["tokens"], "and so are those to the same question")
 
