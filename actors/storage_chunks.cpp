@@ -223,6 +223,23 @@ caf::result<void> storage_manager::on_end_leases(const end_leases& request) {
   return caf::unit;
 }
 
+// -- engines that read without asking ---------------------------------------------------
+
+/// What engines let go without a message is noticed by nobody else.
+void storage_manager::revisit_later() {
+  auto wait = !waiting_writes_.empty() || !waiting_reads_.empty();
+  if (revisiting_ || (!wait && !tier_->in_limbo()))
+    return;
+  revisiting_ = true;
+  delayed_send(this, options_.revisit_interval, revisit_holds{});
+}
+
+void storage_manager::on_revisit_holds(const revisit_holds&) {
+  revisiting_ = false;
+  tier_->revisit();
+  serve_waiting();
+}
+
 // -- tenants ----------------------------------------------------------------------------
 
 caf::result<void> storage_manager::on_set_quota(const set_quota& request) {

@@ -348,21 +348,6 @@ void storage_manager::on_continue_work(const continue_work&) {
   serve_waiting();
 }
 
-/// What engines let go without a message is noticed by nobody else.
-void storage_manager::revisit_later() {
-  auto wait = !waiting_writes_.empty() || !waiting_reads_.empty();
-  if (revisiting_ || (!wait && tier_->usage().limbo_bytes == 0))
-    return;
-  revisiting_ = true;
-  delayed_send(this, options_.revisit_interval, revisit_holds{});
-}
-
-void storage_manager::on_revisit_holds(const revisit_holds&) {
-  revisiting_ = false;
-  tier_->revisit();
-  serve_waiting();
-}
-
 caf::result<void> storage_manager::on_check_health(const check_health&) {
   return caf::unit;
 }

@@ -126,7 +126,6 @@ private:
   caf::result<storage_status> on_get_storage_status(const get_storage_status& request);
   void on_pool_grown(const pool_grown& request);
   void on_continue_work(const continue_work& request);
-  void on_revisit_holds(const revisit_holds& request);
 
   // storage_chunks.cpp
   caf::result<chunk_reservations> on_reserve_chunks(const reserve_chunks& request);
@@ -137,6 +136,8 @@ private:
   caf::result<chunks_acquired> on_acquire_chunks(const acquire_chunks& request);
   chunks_acquired acquire_prefix(const acquire_chunks& request);
   caf::result<void> on_end_leases(const end_leases& request);
+  void on_revisit_holds(const revisit_holds& request);
+  void revisit_later();
   caf::result<void> on_set_quota(const set_quota& request);
   caf::result<quota_list> on_get_quotas(const get_quotas& request);
 
@@ -166,7 +167,6 @@ private:
   void serve_waiting();
   void tell_observer();
   void continue_later();
-  void revisit_later();
 
   storage_manager_options options_;
   object_observer_actor observer_;     ///< Or null.

@@ -61,14 +61,4 @@ bool hold_board::is_held(const slot& where) const {
                      [record](auto& each) { return holds(each.page(), record); });
 }
 
-uint64_t hold_board::touches() const {
-  std::lock_guard guard{mutex_};
-  return touches_;
-}
-
-uint64_t hold_board::touches_overrun() const {
-  std::lock_guard guard{mutex_};
-  return touches_overrun_;
-}
-
 } // namespace kvasir

@@ -9,6 +9,7 @@
 #include <caf/expected.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -57,9 +58,9 @@ public:
     ++first_drained_;
   }
 
-  uint64_t touches() const; ///< Drained since start.
+  uint64_t touches() const noexcept { return touches_; } ///< Drained since start.
   /// Times that an engine touched more than its page has room for before it was drained.
-  uint64_t touches_overrun() const;
+  uint64_t touches_overrun() const noexcept { return touches_overrun_; }
 
 private:
   struct engine {
@@ -98,8 +99,8 @@ private:
   std::vector<engine> engines_;
   uint64_t last_id_ = 0;
   size_t first_drained_ = 0;
-  uint64_t touches_ = 0;
-  uint64_t touches_overrun_ = 0;
+  std::atomic<uint64_t> touches_{0}; ///< To be read without the lock.
+  std::atomic<uint64_t> touches_overrun_{0};
 };
 
 } // namespace kvasir

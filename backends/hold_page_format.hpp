@@ -41,8 +41,8 @@ struct page {
 
 static_assert(record_count == 4096);
 
-/// Never 0: the pool ends before the last page that could be named. A generation's low half is the
-/// number of the object's record, so that two generations may look alike: a hold of one then also
+/// Never 0, for no object has the number 2^32 - 1. A generation's low half is the number of the
+/// object's record, so that two generations may look alike: a hold of one then also
 /// keeps the other, which does no harm.
 constexpr uint64_t packed(const slot& where) {
   return ((where.offset_bytes / 4096) << 32 | (where.generation & 0xffff'ffff)) + 1;

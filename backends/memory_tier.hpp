@@ -162,6 +162,9 @@ public:
   /// nothing unless there is such.
   virtual void revisit() = 0;
 
+  /// Whether there is such.
+  virtual bool in_limbo() const = 0;
+
   virtual object_list list(uint64_t cursor) const = 0;
 
   /// From now on appends each change of what is readable to `changes`, which must outlive this

@@ -51,6 +51,7 @@ public:
   void clear(const std::vector<object_handle>& keep) override;
   bool sweep() override;
   void revisit() override;
+  bool in_limbo() const override { return !limbo_.empty(); }
   object_list list(uint64_t cursor) const override;
   void report_changes(std::vector<object_change>* changes) override;
   void grow(uint64_t usable_bytes) override;

@@ -147,6 +147,7 @@ public:
 
   bool sweep() override { return inner_->sweep(); }
   void revisit() override { inner_->revisit(); }
+  bool in_limbo() const override { return inner_->in_limbo(); }
   object_list list(uint64_t cursor) const override { return inner_->list(cursor); }
   void report_changes(std::vector<object_change>* changes) override {
     inner_->report_changes(changes);
