@@ -33,7 +33,7 @@ constexpr uint64_t inline_frame_slack_bytes = 64ull << 20;
 /// Chunks that are smaller on average may not all be found without asking.
 constexpr uint64_t bytes_per_indexed_object = 64 << 10;
 constexpr uint64_t least_indexed_objects = 4096;
-constexpr std::chrono::milliseconds revisit_interval{100};
+constexpr std::chrono::milliseconds revisit_interval{20};
 constexpr uint64_t largest_object_bytes = 1ull << 30;
 
 std::string random_hex_128() {
