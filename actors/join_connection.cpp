@@ -106,12 +106,11 @@ join_connection::progress join_connection::step() {
   join::frame_header header;
   if (state_ != state::unserved && out_.size() - out_begin_ < max_unsent_bytes
       && next_frame(header)) {
-    auto payload = in_.data() + in_begin_ + sizeof(header);
-    in_begin_ += sizeof(header) + header.payload_bytes;
-    door_.counters_.add(join_count::requests, state_ == state::serving);
-    if (state_ == state::greeting ? greet(header, payload) : begin(header, payload))
-      return asked_.id != 0 && pending() ? progress::blocked : progress::more;
-    stop_serving("a malformed frame");
+    if (!handle(header)) {
+      stop_serving("a malformed frame");
+      return progress::more;
+    }
+    return asked_.id != 0 && pending() ? progress::blocked : progress::more;
   }
   if (auto flushed = flush(); flushed != progress::more)
     return flushed;
@@ -120,6 +119,7 @@ join_connection::progress join_connection::step() {
 
 // -- the socket -------------------------------------------------------------------------
 
+/// @returns whether a whole frame, or one that is too long, is here.
 bool join_connection::next_frame(join::frame_header& header) const {
   const auto there = in_.size() - in_begin_;
   if (there < sizeof(header))
@@ -192,6 +192,18 @@ void join_connection::stop_serving(const std::string& cause) {
 
 // -- requests ---------------------------------------------------------------------------
 
+/// @returns false if it is malformed.
+bool join_connection::handle(const join::frame_header& header) {
+  if (header.payload_bytes > join::max_payload_bytes)
+    return false;
+  auto payload = in_.data() + in_begin_ + sizeof(header);
+  in_begin_ += sizeof(header) + header.payload_bytes;
+  if (state_ == state::greeting)
+    return greet(header, payload);
+  door_.counters_.add(join_count::requests);
+  return begin(header, payload);
+}
+
 /// @returns false if it cannot be one.
 bool join_connection::greet(const join::frame_header& header, const char* payload) {
   join::hello hello;
@@ -241,7 +253,7 @@ caf::error join_connection::lend() {
 }
 
 bool join_connection::begin(const join::frame_header& header, const char* payload) {
-  if (header.id == 0 || header.payload_bytes > join::max_payload_bytes)
+  if (header.id == 0)
     return false;
   switch (header.what) {
     case join::op::hello:

@@ -56,6 +56,7 @@ private:
   void refuse(const std::string& cause);
   void stop_serving(const std::string& cause);
 
+  bool handle(const join::frame_header& header);
   bool begin(const join::frame_header& header, const char* payload);
   bool greet(const join::frame_header& header, const char* payload);
   caf::error lend();
