@@ -184,6 +184,8 @@ void join_connection::stop_serving(const std::string& cause) {
   state_ = state::unserved;
   in_.clear();
   in_begin_ = 0;
+  out_.clear(); // Or sending it would fail, as if the engine were gone.
+  out_begin_ = 0;
   door_.counters_.add(join_count::protocol_errors);
   log::write_limited(log::level::warn, "a joined engine is not served any more",
                      {{"cause", cause}});
