@@ -5,6 +5,7 @@ import os
 import subprocess
 from pathlib import Path
 
+POOL_SIZE = "64MiB"  # For some short texts; memory that is not there need not be faulted in.
 TIMEOUT_SECONDS = 300
 
 
@@ -20,6 +21,7 @@ class EngineProcess:
         for index, text in enumerate(texts):
             files.append(self.directory / f"{role}_{index}.txt")
             files[-1].write_bytes(text.encode())
+        options = ("--pool-size", POOL_SIZE, *options)
         # Threads that spin while they wait slow down everything else on the machine.
         return subprocess.run(
             [self.program, "--model", self.model, role, *options, *files],
