@@ -198,8 +198,8 @@ std::string complete_config(node_config& c) {
   if (c.max_object_bytes > c.pool_bytes / 2)
     return "max-object-size " + number(c.max_object_bytes) + " is larger than half the pool of "
            + number(c.pool_bytes);
-  if (!c.lm_port && !c.http_port && !c.mp_port)
-    return "lm-port, mp-port and http-port are all off: there is nothing to serve";
+  if (!c.lm_port && !c.http_port && !c.mp_port && c.engine_socket.empty())
+    return "lm-port, mp-port, http-port and engine-socket are all off: there is nothing to serve";
   auto same = [](const std::optional<uint16_t>& a, const std::optional<uint16_t>& b) {
     return a && a == b && *a != 0;
   };
